@@ -1,0 +1,70 @@
+# Two commands on a machine with Python 3.10 to 3.12 and make:
+#   make demo   the main job on real data        make test   every check
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test install install-dev format clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+OUTPUT ?= demo-output
+WORKERS ?= 2
+
+# Candidates are run, not only looked up: a version manager's shim may exist for a version that is not
+# installed, and some systems ship Python without the parts that make an environment.
+PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.10 python3 python; do \
+	"$$candidate" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))' \
+		>/dev/null 2>&1 && { echo "$$candidate"; break; }; done)
+
+help:
+	@echo "make demo      train a sparse GP and two deep GPs on real data: table and figures in $(OUTPUT)/ (a few minutes)"
+	@echo "make test      formatter check, linter, type checker, tests and notebooks (some minutes)"
+	@echo "make format    format the code and repair what the linter can repair"
+	@echo "make install   create $(VENV) and install the package, without the tools for developers"
+	@echo "make clean     remove the environment, caches and outputs"
+	@echo "Variables: PYTHON=<interpreter> for the environment, OUTPUT=<folder> of the demo, WORKERS=<n> for the tests."
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "No usable Python found: Python 3.10, 3.11 or 3.12 with the modules venv and ensurepip is needed." >&2; \
+		echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi
+	@echo "==> Creating the environment $(VENV) with $$($(PYTHON) --version) (seconds)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: setup.cfg setup.py | $(BIN)/python
+	@echo "==> Installing gpflow_deep and what it needs (TensorFlow is about 600 MB: 1 to 5 minutes)"
+	@$(BIN)/python -m pip install --quiet --use-pep517 --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: setup.cfg setup.py | $(BIN)/python
+	@echo "==> Installing gpflow_deep, what it needs and the tools for tests (TensorFlow is about 600 MB: 1 to 5 minutes)"
+	@$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+install: $(VENV)/.installed
+
+install-dev: $(VENV)/.installed-dev
+
+demo: install
+	@echo "==> Training on real data: a table, and figures in $(OUTPUT)/ (a few minutes on 2 cores)"
+	@$(BIN)/gpflow-deep demo --output "$(OUTPUT)"
+
+test: install-dev
+	@echo "==> 1/4 Formatter check (seconds)"
+	@$(BIN)/ruff format --check --quiet .
+	@echo "==> 2/4 Linter (seconds)"
+	@$(BIN)/ruff check --quiet .
+	@echo "==> 3/4 Type checker (about a minute the first time)"
+	@$(BIN)/mypy
+	@echo "==> 4/4 Tests and notebooks with $(WORKERS) workers (some minutes)"
+	@TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -q -n $(WORKERS)
+
+format: install-dev
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
