@@ -1,0 +1,341 @@
+"""
+Scores of probabilistic predictions that are weighted mixtures of Gaussians.
+
+Every model of this package predicts such a mixture, so each score is written once, for the triple
+that `predict_y_mixture` returns::
+
+    crps(Y, *model.predict_y_mixture(Xnew)).mean()
+
+All functions take and return numpy arrays (TensorFlow tensors are converted) and compute in
+float64. Mixture arguments are `means` [S, N, P], `variances` [S, N, P] (not negative) and
+`log_weights` [S] (normalised: the weights sum to one, up to rounding). Values that are not finite,
+negative variances and weights that do not sum to one raise a ValueError that names the argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from check_shapes import check_shapes
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
+
+__all__ = [
+    "calibration_curve",
+    "coverage",
+    "crps",
+    "log_density",
+    "mixture_moments",
+    "negative_log_likelihood",
+    "pit",
+    "quantile",
+    "rmse",
+]
+
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
+
+#: Elements that a temporary of the CRPS may hold (32 MB in float64).
+_CHUNK_ELEMENTS = 4_000_000
+
+#: Bisection steps of `quantile`: from a bracket of any width down to float64 resolution.
+_BISECTIONS = 100
+
+
+@check_shapes("Y: [N, P]", "mean: [N, P]", "return: []")
+def rmse(Y: Any, mean: Any) -> np.ndarray:
+    """
+    Root mean squared error, over all points and outputs.
+
+    :param Y: targets.
+    :param mean: predicted means.
+    """
+    Y = _finite("Y", Y)
+    mean = _finite("mean", mean)
+    return np.asarray(np.sqrt(np.mean((Y - mean) ** 2)))
+
+
+@check_shapes(
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return[0]: [N, P]",
+    "return[1]: [N, P]",
+)
+def mixture_moments(means: Any, variances: Any, log_weights: Any) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Mean and variance of the mixture, by output.
+
+    :param means: means of the components.
+    :param variances: variances of the components.
+    :param log_weights: logarithms of the components' weights.
+    """
+    means, variances, log_weights = _mixture(means, variances, log_weights)
+    weights = np.exp(log_weights)
+    mean = np.einsum("s,snp->np", weights, means)
+    # Deviations first: E[f^2] - E[f]^2 loses everything when the mean is large.
+    variance = np.einsum("s,snp->np", weights, variances + (means - mean) ** 2)
+    return mean, variance
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: [N]",
+)
+def log_density(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
+    """
+    Log density of each target under the mixture, jointly over the outputs.
+
+    log sum_s w_s prod_p N(y_np; m_snp, v_snp): within a component the outputs are independent.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components, positive.
+    :param log_weights: logarithms of the components' weights.
+    """
+    Y = _finite("Y", Y)
+    means, variances, log_weights = _mixture(means, variances, log_weights)
+    if np.any(variances == 0.0):
+        raise ValueError("variances: a density needs positive variances, got zeros.")
+    component = -0.5 * (np.log(2.0 * np.pi * variances) + (Y - means) ** 2 / variances)
+    return np.asarray(logsumexp(log_weights[:, None] + component.sum(axis=-1), axis=0))
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: []",
+)
+def negative_log_likelihood(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
+    """
+    Mean negative log density over the points: minus the papers' marginal test log-likelihood.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components, positive.
+    :param log_weights: logarithms of the components' weights.
+    """
+    return np.asarray(-np.mean(log_density(Y, means, variances, log_weights)))
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: [N, P]",
+)
+def crps(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
+    """
+    Continuous ranked probability score of each target, in closed form; lower is better.
+
+    With A(m, v) = E|N(m, v)| = 2 sqrt(v) phi(m / sqrt(v)) + m (2 Phi(m / sqrt(v)) - 1), the
+    score is sum_i w_i A(y - m_i, v_i) - 1/2 sum_ij w_i w_j A(m_i - m_j, v_i + v_j):
+    E. P. Grimit, T. Gneiting, V. J. Berrocal and N. A. Johnson, *The continuous ranked probability
+    score for circular variables and its application to mesoscale forecast ensemble verification*,
+    Quarterly Journal of the Royal Meteorological Society 132 (2006).
+
+    Costs S^2 / 2 evaluations of A a target. Works through the points in pieces, so that memory
+    stays bounded whatever N is.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components; zero is a point mass.
+    :param log_weights: logarithms of the components' weights.
+    """
+    Y = _finite("Y", Y)
+    means, variances, log_weights = _mixture(means, variances, log_weights)
+    weights = np.exp(log_weights)
+    num_points = Y.size
+    Y_flat = Y.reshape(num_points)
+    means = means.reshape(-1, num_points)
+    variances = variances.reshape(-1, num_points)
+
+    score = np.empty(num_points)
+    # A(m, v) is even in m: pairs above the diagonal count twice, and each is weighted 1/2.
+    first, second = np.triu_indices(len(weights), k=1)
+    pair_weights = weights[first] * weights[second]
+    step = max(1, _CHUNK_ELEMENTS // max(1, len(pair_weights)))
+    for start in range(0, num_points, step):
+        here = slice(start, start + step)
+        m, v = means[:, here], variances[:, here]
+        error = weights @ _expected_abs(Y_flat[here] - m, v)
+        # The diagonal pairs: A(0, 2 v) = 2 sqrt(v / pi).
+        same = (weights**2) @ np.sqrt(v / math.pi)
+        others = pair_weights @ _expected_abs(m[first] - m[second], v[first] + v[second])
+        score[here] = error - same - others
+    # The score is never negative; the difference of two sums can be, by rounding.
+    return np.maximum(score, 0.0).reshape(Y.shape)
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: [N, P]",
+)
+def pit(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
+    """
+    Probability integral transform: the mixture's distribution function at each target.
+
+    Uniform on [0, 1] when the predictions are calibrated.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components; zero is a point mass.
+    :param log_weights: logarithms of the components' weights.
+    """
+    Y = _finite("Y", Y)
+    means, variances, log_weights = _mixture(means, variances, log_weights)
+    cdf = ndtr(_standardise(Y - means, np.sqrt(variances)))
+    # Weights that sum to 1 + 1e-16 must not give a probability above one.
+    return np.minimum(np.einsum("s,snp->np", np.exp(log_weights), cdf), 1.0)
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: []",
+)
+def coverage(
+    Y: Any, means: Any, variances: Any, log_weights: Any, level: float = 0.95
+) -> np.ndarray:
+    """
+    Share of the targets inside the mixture's central interval of the given probability.
+
+    Exact: a target is inside if its distribution function lies between the two tail probabilities,
+    so neither samples nor the interval's ends are needed.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components.
+    :param log_weights: logarithms of the components' weights.
+    :param level: probability of the interval, in (0, 1).
+    """
+    return calibration_curve(Y, means, variances, log_weights, levels=[level])[1][0]
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return[0]: [Q]",
+    "return[1]: [Q]",
+)
+def calibration_curve(
+    Y: Any,
+    means: Any,
+    variances: Any,
+    log_weights: Any,
+    levels: Sequence[float] | np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Nominal probabilities of central intervals, and the share of targets that each contains.
+
+    :param Y: targets.
+    :param means: means of the components.
+    :param variances: variances of the components.
+    :param log_weights: logarithms of the components' weights.
+    :param levels: nominal probabilities in (0, 1); 0.05, 0.10, ..., 0.95 if not given.
+    """
+    nominal = _levels("levels", np.arange(1, 20) / 20.0 if levels is None else levels)
+    # |2 F(y) - 1| is the probability of the smallest central interval that holds y.
+    needed = np.abs(2.0 * pit(Y, means, variances, log_weights) - 1.0).ravel()
+    return nominal, np.mean(needed[None, :] <= nominal[:, None], axis=1)
+
+
+@check_shapes(
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+    "return: [Q, N, P]",
+)
+def quantile(
+    levels: Sequence[float] | np.ndarray, means: Any, variances: Any, log_weights: Any
+) -> np.ndarray:
+    """
+    Quantiles of the mixture, by output.
+
+    :param levels: Q probabilities in (0, 1).
+    :param means: means of the components.
+    :param variances: variances of the components; zero is a point mass.
+    :param log_weights: logarithms of the components' weights.
+    """
+    probabilities = _levels("levels", levels)
+    means, variances, log_weights = _mixture(means, variances, log_weights)
+    log_weights = log_weights[:, None, None]
+    scales = np.sqrt(variances)
+    quantiles = np.empty((len(probabilities), *means.shape[1:]))
+    for index, probability in enumerate(probabilities):
+        # In the nearer tail and in logarithms, extreme quantiles are as exact as the median.
+        sign = 1.0 if probability <= 0.5 else -1.0
+        target = math.log(min(probability, 1.0 - probability))
+        # The mixture's quantile lies between the smallest and the largest of its components'.
+        z = float(ndtri(probability))
+        low = np.min(means + z * scales, axis=0)
+        high = np.max(means + z * scales, axis=0)
+        for _ in range(_BISECTIONS):
+            middle = low + 0.5 * (high - low)
+            tail = log_ndtr(sign * _standardise(middle - means, scales))
+            below = sign * (logsumexp(log_weights + tail, axis=0) - target) < 0.0
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        quantiles[index] = low + 0.5 * (high - low)
+    return quantiles
+
+
+def _expected_abs(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E|N(mean, variance)|, elementwise."""
+    scale = np.sqrt(variance)
+    z = _standardise(mean, scale)
+    return 2.0 * scale * np.exp(-0.5 * z**2) / _SQRT_2PI + mean * (2.0 * ndtr(z) - 1.0)
+
+
+def _standardise(difference: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """difference / scale; a point mass (scale 0) counts its own location as below: +inf at zero."""
+    point_mass = np.where(difference < 0.0, -np.inf, np.inf)
+    safe = np.where(scale > 0.0, scale, 1.0)
+    return np.where(scale > 0.0, difference / safe, point_mass)
+
+
+def _finite(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError(f"{name}: expected at least one value, got shape {array.shape}.")
+    if not np.all(np.isfinite(array)):
+        count = int(np.sum(~np.isfinite(array)))
+        raise ValueError(f"{name}: expected finite values, got {count} NaN or infinite ones.")
+    return array
+
+
+def _mixture(
+    means: Any, variances: Any, log_weights: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    means = _finite("means", means)
+    variances = _finite("variances", variances)
+    if np.any(variances < 0.0):
+        raise ValueError(f"variances: expected none below 0, got {variances.min():.3g}.")
+    log_weights = np.asarray(log_weights, dtype=np.float64)
+    total = float(logsumexp(log_weights))
+    if not abs(total) < 1e-4:  # written so that NaN fails too
+        raise ValueError(
+            "log_weights: expected logarithms of weights that sum to 1, "
+            f"got a sum of {math.exp(total):.6g}."
+        )
+    return means, variances, log_weights - total
+
+
+def _levels(name: str, levels: Sequence[float] | np.ndarray) -> np.ndarray:
+    array = np.asarray(levels, dtype=np.float64)
+    if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
+        raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {levels!r}.")
+    return array
