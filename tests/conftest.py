@@ -1,0 +1,50 @@
+"""What every test shares: shape checks everywhere, the same draws in any order, one thread."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Workers share the cores: more threads than cores make every test slower.
+for _variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from collections.abc import Iterator  # noqa: E402
+
+import gpflow  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from check_shapes import ShapeCheckingState, set_enable_check_shapes  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+# The default checks shapes in eager mode only; compiled functions are what users run.
+set_enable_check_shapes(ShapeCheckingState.ENABLED)
+
+# Compilation makes first examples slow, and a failure must be the same on every machine.
+settings.register_profile("gpflow_deep", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("gpflow_deep")
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> None:
+    """Start every test from the same draws."""
+    np.random.seed(20201)
+    tf.random.set_seed(20201)
+
+
+@pytest.fixture(autouse=True)
+def gpflow_settings() -> Iterator[None]:
+    """Undo what a test changes in GPflow's settings: default float, jitter and others."""
+    with gpflow.config.as_context():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def figures_closed() -> Iterator[None]:
+    """Close the figures that a test leaves open."""
+    yield
+    from matplotlib import pyplot as plt
+
+    plt.close("all")
