@@ -1,0 +1,148 @@
+"""One random deep GP in two guises: for brute force, and for the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow
+import numpy as np
+
+import gpflow_deep as gd
+from tests import brute_force as bf
+
+__all__ = ["M", "Problem", "STRUCTURES", "block_pattern", "make_posterior", "make_problem"]
+
+M = 4
+STRUCTURES = ["mean-field", "fully-coupled", "stripes-and-arrow", "custom"]
+PosteriorFactory = Callable[[list[gd.layers.GPLayer]], Any]
+
+
+def block_pattern(structure: str, widths: Sequence[int], seed: int = 0) -> np.ndarray:
+    """The block pattern [T, T] of a structure, written down by its definition."""
+    T = sum(widths)
+    if structure == "mean-field":
+        return np.eye(T, dtype=bool)
+    if structure == "fully-coupled":
+        return np.tri(T, dtype=bool)
+    if structure == "stripes-and-arrow":
+        return bf.star_pattern(list(widths))
+    random = np.random.default_rng(seed).random((T, T)) < 0.5
+    return np.tril(random, -1) | np.eye(T, dtype=bool)
+
+
+def make_posterior(structure: str, pattern: np.ndarray) -> PosteriorFactory:
+    fast: dict[str, PosteriorFactory] = {
+        "mean-field": gd.posteriors.MeanField,
+        "fully-coupled": gd.posteriors.FullyCoupled,
+        "stripes-and-arrow": gd.posteriors.StripesAndArrow,
+    }
+    return fast.get(
+        structure, lambda layers: gd.posteriors.BlockStructured(layers, pattern=pattern)
+    )
+
+
+def random_q(pattern: np.ndarray, seed: int, scale: float = 0.4) -> tuple[np.ndarray, np.ndarray]:
+    """A random mean [T*M] and lower-triangular factor [T*M, T*M] of a pattern."""
+    rng = np.random.default_rng(seed)
+    size = len(pattern) * M
+    factor = np.tril(scale * rng.standard_normal((size, size)), -1)
+    factor += np.diag(rng.uniform(0.3, 1.0, size))
+    return rng.standard_normal(size), factor * np.kron(pattern, np.ones((M, M)))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The same deep GP for brute force and for the package."""
+
+    layers: list[bf.Layer]
+    X: np.ndarray
+    Y: np.ndarray
+    whiten: bool
+    mean: np.ndarray
+    factor: np.ndarray
+    noise_variance: float = 0.3
+    num_data: int = 10
+
+    @property
+    def jitter(self) -> float:
+        return gpflow.config.default_jitter()
+
+    @property
+    def q_u(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.whiten:
+            return bf.unwhiten(self.layers, self.mean, self.factor, self.jitter)
+        return self.mean, self.factor
+
+    def gp_layers(self) -> list[gd.layers.GPLayer]:
+        layers = []
+        for layer in self.layers:
+            kernel = gpflow.kernels.SquaredExponential(layer.variance, layer.lengthscales)
+            if layer.white > 0:
+                kernel += gpflow.kernels.White(layer.white)
+            layers.append(
+                gd.layers.GPLayer(
+                    kernel,
+                    layer.Z.copy(),
+                    layer.num_gps,
+                    mean_function=gpflow.functions.Linear(A=layer.W, b=layer.b),
+                    whiten=self.whiten,
+                )
+            )
+        return layers
+
+    def model(self, posterior: Any, **settings: Any) -> gd.models.DeepGP:
+        """A deep GP with this problem's q: a posterior class, or a function of the layers."""
+        layers = self.gp_layers()
+        settings = {"num_samples": 2, "covariance_jitter": 0.0, **settings}
+        model = gd.models.DeepGP(
+            layers,
+            gpflow.likelihoods.Gaussian(self.noise_variance),
+            posterior=posterior if isinstance(posterior, type) else posterior(layers),
+            num_data=self.num_data,
+            **settings,
+        )
+        model.inducing_posterior.assign_dense(self.mean, self.factor)
+        return model
+
+    @property
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.X, self.Y
+
+    def noise(self, num_samples: int = 2, seed: int = 0) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [
+            rng.standard_normal((num_samples, len(self.X), layer.num_gps)) for layer in self.layers
+        ]
+
+
+def make_problem(
+    widths: Sequence[int],
+    pattern: np.ndarray,
+    *,
+    whiten: bool = True,
+    input_dim: int = 2,
+    num_points: int = 3,
+    seed: int = 0,
+) -> Problem:
+    rng = np.random.default_rng(seed)
+    layers = []
+    for D, T in zip([input_dim, *widths[:-1]], widths, strict=True):
+        layers.append(
+            bf.Layer(
+                Z=rng.standard_normal((M, D)),
+                variance=rng.uniform(0.5, 1.5),
+                lengthscales=rng.uniform(0.7, 1.5, D),
+                white=0.01 if len(layers) + 1 < len(widths) else 0.0,
+                W=0.5 * rng.standard_normal((D, T)),
+                b=0.1 * rng.standard_normal(T),
+            )
+        )
+    return Problem(
+        layers=layers,
+        X=rng.standard_normal((num_points, input_dim)),
+        Y=rng.standard_normal((num_points, widths[-1])),
+        whiten=whiten,
+        **dict(zip(("mean", "factor"), random_q(pattern, seed + 1), strict=True)),
+    )

@@ -1,0 +1,366 @@
+"""
+What a structured deep GP must agree with: brute force, itself in other guises, SVGP, and sampling.
+
+Nothing here knows how the model computes: it is built, asked and compared through its public names.
+"""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpflow_deep as gd
+from tests import brute_force as bf
+from tests.models.structured_problem import (
+    STRUCTURES,
+    M,
+    Problem,
+    block_pattern,
+    make_posterior,
+    make_problem,
+)
+
+WIDTHS = [
+    (1,),
+    (2,),
+    (2, 1),
+    (3, 2, 4),
+    (2, 3, 2),
+    (2, 1, 2, 1),
+    (2, 2, 2, 2, 1),
+    (1, 2, 1, 2, 1, 2),
+]
+
+
+def _full(covariance: tf.Tensor) -> np.ndarray:
+    """[S, N, T, T] of a covariance that may have come as its diagonal."""
+    array = np.asarray(covariance)
+    return array if array.ndim == 4 else array[..., None] * np.eye(array.shape[-1])
+
+
+def _close(actual: object, expected: object, rtol: float = 1e-10, atol: float = 1e-10) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def _assert_means_agree(a: np.ndarray, b: np.ndarray, standard_errors: float = 4.5) -> None:
+    """Means over the first axis agree within their standard errors."""
+    error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
+    np.testing.assert_array_less(np.abs(a.mean(0) - b.mean(0)), standard_errors * error + 1e-9)
+
+
+# ---------------------------------------------------------------- brute force
+
+
+@pytest.mark.parametrize("whiten", [True, False], ids=["whitened", "unwhitened"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_model_equals_brute_force(widths: tuple[int, ...], structure: str, whiten: bool) -> None:
+    pattern = block_pattern(structure, widths, seed=len(widths))
+    problem = make_problem(widths, pattern, whiten=whiten, seed=len(widths))
+    jitter = 1e-6 if whiten else 0.0
+    model = problem.model(make_posterior(structure, pattern), covariance_jitter=jitter)
+    noise = problem.noise()
+    chain = bf.theorem_one(problem.layers, problem.X, *problem.q_u, noise, problem.jitter, jitter)
+    kl = bf.kl_divergence(problem.layers, *problem.q_u, problem.jitter)
+    for i, step in enumerate(model.propagate(problem.X, noise=noise)):
+        _close(step.sample, chain.sample[i], rtol=1e-8, atol=1e-8)
+        _close(step.mean, chain.mean[i], rtol=1e-8, atol=1e-8)
+        _close(_full(step.covariance), chain.covariance[i], rtol=1e-8, atol=1e-8)
+    _close(model.prior_kl(), kl, rtol=1e-8)
+    expected = bf.elbo(chain, problem.Y, problem.noise_variance, kl, problem.num_data)
+    _close(model.elbo(problem.data, noise=noise), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_moments_along_a_chain_integrate_the_inducing_outputs(structure: str) -> None:
+    """The density of a whole chain by the model's conditionals, against u drawn from q."""
+    widths = (2, 2, 1)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, num_points=1, seed=3)
+    model = problem.model(make_posterior(structure, pattern))
+    steps = model.propagate(problem.X, noise=problem.noise(num_samples=1, seed=1))
+    chain, means = ([np.asarray(step[i])[0, 0] for step in steps] for i in (0, 1))
+    covariances = [_full(step.covariance)[0, 0] for step in steps]
+    by_model = bf.conditional_chain_log_density(chain, means, covariances)
+    drawn, error = bf.monte_carlo_chain_log_density(
+        problem.layers, problem.X[0], chain, *problem.q_u, problem.jitter, 100_000, seed=2
+    )
+    assert error < 0.1
+    assert abs(by_model - drawn) < 4.5 * error
+
+
+def test_elbo_gradient_equals_finite_differences() -> None:
+    widths = (2, 1, 2)
+    pattern = block_pattern("custom", widths, seed=5)
+    problem = make_problem(widths, pattern, seed=5)
+    model = problem.model(make_posterior("custom", pattern))
+    noise = problem.noise()
+    with tf.GradientTape() as tape:
+        objective = model.elbo(problem.data, noise=noise)
+    gradients = tape.gradient(objective, model.trainable_variables)
+    step, rng = 1e-5, np.random.default_rng(0)
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        value = variable.numpy()
+        direction = rng.standard_normal(value.shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            variable.assign(value + sign * step * direction)
+            ends.append(float(model.elbo(problem.data, noise=noise)))
+        variable.assign(value)
+        slope = float(tf.reduce_sum(tf.convert_to_tensor(gradient) * direction))
+        _close(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-6)
+
+
+# ---------------------------------------------------------------- the same posterior in two forms
+
+
+def _assert_same_model(a: gd.models.DeepGP, b: gd.models.DeepGP, problem: Problem) -> None:
+    noise = problem.noise(seed=4)
+    assert a.inducing_posterior.num_parameters == b.inducing_posterior.num_parameters
+    _close(a.prior_kl(), b.prior_kl())
+    for one, other in zip(
+        a.propagate(problem.X, noise=noise), b.propagate(problem.X, noise=noise), strict=True
+    ):
+        _close(one.sample, other.sample)
+        _close(one.mean, other.mean)
+        _close(_full(one.covariance), _full(other.covariance))
+    _close(a.elbo(problem.data, noise=noise), b.elbo(problem.data, noise=noise))
+    for one, other in zip(a.predict_f(problem.X), b.predict_f(problem.X), strict=True):
+        _close(one, other)
+    _close(a.predict_log_density(problem.data), b.predict_log_density(problem.data))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES[:3])
+@pytest.mark.parametrize("widths", [(2,), (2, 1), (3, 2, 4), (2, 2, 2, 2, 1)], ids=str)
+def test_fast_posterior_equals_the_dense_one(widths: tuple[int, ...], structure: str) -> None:
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, seed=6)
+    fast = problem.model(make_posterior(structure, pattern))
+    dense = problem.model(make_posterior("dense", pattern))
+    dense.inducing_posterior.assign_dense(*fast.inducing_posterior.dense())
+    _assert_same_model(fast, dense, problem)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES[1:])
+def test_block_diagonal_q_is_mean_field(structure: str) -> None:
+    """The ELBO, and the KL as the sum of the layers' terms."""
+    widths = (2, 2, 1)
+    problem = make_problem(widths, block_pattern("mean-field", widths), seed=7)
+    mean_field = problem.model(gd.posteriors.MeanField)
+    other = problem.model(make_posterior(structure, block_pattern(structure, widths)))
+    noise = problem.noise(seed=1)
+    _close(mean_field.elbo(problem.data, noise=noise), other.elbo(problem.data, noise=noise))
+
+    blocks = problem.factor.reshape(5, M, 5, M)
+    q_sqrt = np.stack([blocks[t, :, t] for t in range(5)])
+    terms = [
+        gpflow.kullback_leiblers.gauss_kl(problem.mean.reshape(5, M).T[:, rows], q_sqrt[rows])
+        for rows in (slice(0, 2), slice(2, 4), slice(4, 5))
+    ]
+    _close(other.prior_kl(), sum(terms))
+
+
+# ---------------------------------------------------------------- properties of the posteriors
+
+_widths = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def _posteriors(draw: st.DrawFn) -> tuple[tuple[int, ...], str, np.ndarray, int]:
+    widths, structure = draw(_widths), draw(st.sampled_from(STRUCTURES))
+    seed = draw(st.integers(0, 2**16))
+    return widths, structure, block_pattern(structure, widths, seed), seed
+
+
+@settings(max_examples=25, deadline=None)
+@given(_posteriors())
+def test_posterior_is_the_gaussian_that_was_assigned(
+    drawn: tuple[tuple[int, ...], str, np.ndarray, int],
+) -> None:
+    widths, structure, pattern, seed = drawn
+    problem = make_problem(widths, pattern, seed=seed)
+    q = make_posterior(structure, pattern)(problem.gp_layers())
+    q.assign_dense(problem.mean, problem.factor)
+    mean, scale_tril = (np.asarray(part) for part in q.dense())
+    _close(mean, problem.mean, atol=0.0)
+    _close(scale_tril, problem.factor, atol=1e-12)
+    np.testing.assert_array_equal(scale_tril, np.tril(scale_tril))
+    assert np.all(np.diag(scale_tril) > 0)
+    assert not np.any(scale_tril[np.kron(pattern, np.ones((M, M))) == 0])
+
+    kl = float(q.prior_kl())
+    identity = np.eye(len(mean))
+    assert kl >= 0
+    _close(kl, bf.gaussian_kl(mean, scale_tril @ scale_tril.T, identity), rtol=1e-8)
+
+    allowed = np.tril(np.kron(pattern, np.ones((M, M))))
+    assert q.num_parameters == len(mean) + np.count_nonzero(allowed)
+    q.assign_dense(np.zeros_like(mean), identity)
+    _close(q.prior_kl(), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_assigning_outside_the_pattern_is_refused(structure: str) -> None:
+    widths = (2, 2, 1)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern)
+    q = make_posterior(structure, pattern)(problem.gp_layers())
+    outside = problem.factor.copy()
+    outside[0, -1] = 0.1
+    with pytest.raises(ValueError, match="scale_tril"):
+        q.assign_dense(problem.mean, outside)
+    if structure in ("mean-field", "stripes-and-arrow"):
+        outside = problem.factor.copy()
+        outside[M, 0] = 0.1  # between two GPs of the first layer
+        with pytest.raises(ValueError, match="scale_tril"):
+            q.assign_dense(problem.mean, outside)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        np.ones((3, 3), dtype=bool),
+        np.tri(4, dtype=bool),
+        np.tri(3, 4, dtype=bool),
+        np.tri(3, k=-1, dtype=bool),
+        np.ones(3, dtype=bool),
+    ],
+    ids=["upper", "too-large", "not-square", "no-diagonal", "one-axis"],
+)
+def test_pattern_that_is_no_lower_triangular_matrix_of_gps_is_refused(pattern: np.ndarray) -> None:
+    layers = make_problem((2, 1), block_pattern("mean-field", (2, 1))).gp_layers()
+    with pytest.raises(ValueError, match="pattern"):
+        gd.posteriors.BlockStructured(layers, pattern=pattern)
+
+
+# ---------------------------------------------------------------- one layer: SVGP
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3])
+@pytest.mark.parametrize("whiten", [True, False], ids=["whitened", "unwhitened"])
+def test_one_mean_field_layer_is_svgp(num_outputs: int, whiten: bool) -> None:
+    pattern = block_pattern("mean-field", (num_outputs,))
+    problem = make_problem((num_outputs,), pattern, whiten=whiten, num_points=5, seed=8)
+    model = problem.model(gd.posteriors.MeanField)
+    layer = problem.layers[0]
+    blocks = problem.factor.reshape(num_outputs, M, num_outputs, M)
+    svgp = gpflow.models.SVGP(
+        gpflow.kernels.SquaredExponential(layer.variance, layer.lengthscales),
+        gpflow.likelihoods.Gaussian(problem.noise_variance),
+        layer.Z.copy(),
+        mean_function=gpflow.functions.Linear(A=layer.W, b=layer.b),
+        num_latent_gps=num_outputs,
+        q_mu=problem.mean.reshape(num_outputs, M).T,
+        q_sqrt=np.stack([blocks[t, :, t] for t in range(num_outputs)]),
+        whiten=whiten,
+        num_data=problem.num_data,
+    )
+    _close(model.prior_kl(), svgp.prior_kl())
+    _close(model.elbo(problem.data), svgp.elbo(problem.data))
+    batch = (problem.X[:2], problem.Y[:2])
+    _close(model.elbo(batch), svgp.elbo(batch))
+    _close(model.training_loss(batch), svgp.training_loss(batch))
+    Xnew = np.random.default_rng(1).standard_normal((4, 2))
+    for full_cov in (False, True):
+        for full_output_cov in (False, True):
+            options = {"full_cov": full_cov, "full_output_cov": full_output_cov}
+            expected = svgp.predict_f(Xnew, **options)
+            for actual in (
+                model.predict_f(Xnew, **options),
+                model.posterior().predict_f(Xnew, **options),
+            ):
+                for one, other in zip(actual, expected, strict=True):
+                    _close(one, other)
+    for one, other in zip(model.predict_y(Xnew), svgp.predict_y(Xnew), strict=True):
+        _close(one, other)
+    _close(model.predict_log_density(problem.data), svgp.predict_log_density(problem.data))
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_marginalising_by_theorem_one_equals_drawing_the_inducing_outputs(structure: str) -> None:
+    """Two estimators of one ELBO; the paper compares them in its Figure 2."""
+    widths = (2, 1, 1)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, seed=9)
+    estimates = []
+    for marginalisation in ("analytic", "monte_carlo"):
+        model = problem.model(
+            make_posterior(structure, pattern), num_samples=100, marginalisation=marginalisation
+        )
+        tf.random.set_seed(1)
+        estimate = tf.function(model.elbo)
+        estimates.append(np.array([float(estimate(problem.data)) for _ in range(40)]))
+    _assert_means_agree(*estimates)
+    assert estimates[0].std() > 0
+
+
+@pytest.mark.parametrize("structure", ["fully-coupled", "stripes-and-arrow"])
+def test_many_samples_converge(structure: str) -> None:
+    """The ELBO is unbiased for every number of samples, and its variance falls as 1/S."""
+    widths = (2, 1)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, seed=10)
+    estimates = []
+    for num_samples in (2, 128):
+        model = problem.model(make_posterior(structure, pattern), num_samples=num_samples)
+        tf.random.set_seed(2)
+        estimate = tf.function(model.elbo)
+        estimates.append(np.array([float(estimate(problem.data)) for _ in range(200)]))
+    few, many = estimates
+    _assert_means_agree(few, many)
+    ratio = few.var() / many.var()
+    assert 64 / 2 < ratio < 64 * 2
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_function_draws_agree_with_the_generative_definition(structure: str) -> None:
+    """Coherent draws over all test points: their means and covariances, and `predict_f`'s."""
+    widths = (2, 2, 2)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, num_points=3, seed=11)
+    model = problem.model(make_posterior(structure, pattern), num_prediction_samples=2000)
+    tf.random.set_seed(3)
+    draws = np.asarray(model.predict_f_samples(problem.X, num_samples=4000, full_cov=True))
+    truth = bf.simulate(problem.layers, problem.X, *problem.q_u, problem.jitter, 10_000, seed=4)[-1]
+    a, b = (values.reshape(len(values), -1) for values in (draws, truth))
+    _assert_means_agree(a, b)
+    centre = b.mean(0)
+    products = [((c - centre)[:, :, None] * (c - centre)[:, None, :]) for c in (a, b)]
+    _assert_means_agree(*products)
+
+    mean, variance = (np.asarray(part) for part in model.predict_f(problem.X))
+    spread = truth.std(0) / np.sqrt(1000)
+    np.testing.assert_array_less(np.abs(mean - truth.mean(0)), 4.5 * spread)
+    np.testing.assert_allclose(variance, truth.var(0), rtol=0.25)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_full_covariance_has_the_marginals_on_its_diagonal(structure: str) -> None:
+    widths = (2, 2, 2)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, num_points=3, seed=12)
+    model = problem.model(make_posterior(structure, pattern))
+    mean, variance = model.predict_f(problem.X)
+    full_mean, full_output = model.predict_f(problem.X, full_output_cov=True)
+    _close(full_mean, mean)
+    _close(tf.linalg.diag_part(full_output), variance)  # [N, P, P]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_cached_predictions_equal_fused_ones(structure: str) -> None:
+    widths = (2, 3, 2)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, seed=13)
+    model = problem.model(make_posterior(structure, pattern))
+    cached = model.posterior()
+    for options in ({}, {"full_output_cov": True}):
+        fused = model.predict_f(problem.X, **options)
+        for one, other in zip(cached.predict_f(problem.X, **options), fused, strict=True):
+            _close(one, other)
