@@ -1,0 +1,76 @@
+"""Standardisation of inputs and targets, and the way back to original units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Scaling", "standardisation"]
+
+
+def standardisation(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Mean and scale [D] of the columns of `array` [N, D].
+
+    The scale is the standard deviation, or 1 for a constant column, which so becomes zero instead
+    of NaN.
+    """
+    mean = array.mean(axis=0)
+    scale = array.std(axis=0)
+    # A constant such as 0.1 has a standard deviation of rounding errors, not of zero.
+    constant = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
+    return mean, np.where(constant, 1.0, scale)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """
+    Maps to zero mean and unit variance, as the training points have them, and back.
+
+    :param X_mean: [D].
+    :param X_scale: [D].
+    :param Y_mean: [P].
+    :param Y_scale: [P].
+    """
+
+    X_mean: np.ndarray
+    X_scale: np.ndarray
+    Y_mean: np.ndarray
+    Y_scale: np.ndarray
+
+    @classmethod
+    def fit(cls, X: np.ndarray, Y: np.ndarray) -> Scaling:
+        """
+        From training data only, so that nothing is known of the test points.
+
+        :param X: inputs [N, D].
+        :param Y: targets [N, P].
+        """
+        return cls(*standardisation(X), *standardisation(Y))
+
+    def inputs(self, X: np.ndarray) -> np.ndarray:
+        """Standardised inputs [N, D]."""
+        return (X - self.X_mean) / self.X_scale
+
+    def targets(self, Y: np.ndarray) -> np.ndarray:
+        """Standardised targets [N, P]."""
+        return (Y - self.Y_mean) / self.Y_scale
+
+    def mixture(
+        self, means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """
+        A predictive mixture for standardised targets, in original units.
+
+        Densities under it have the log of the scale subtracted, as they must.
+
+        :param means: [S, N, P].
+        :param variances: [S, N, P].
+        :param log_weights: [S].
+        """
+        return (
+            self.Y_mean + self.Y_scale * np.asarray(means),
+            self.Y_scale**2 * np.asarray(variances),
+            np.asarray(log_weights),
+        )
