@@ -1,0 +1,263 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+__all__ = ["fit"]
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.keras import tf_keras
+from gpflow.utilities import parameter_dict
+from tqdm import tqdm
+
+from gpflow_deep.validation import check_positive_integer
+
+from .data import Data, as_float_data, check_fits_model, minibatches, model_dtype, split_validation
+from .progress import Checkpoints, FitResult, Progress, fingerprint
+from .steps import Steps, variational_parameters
+from .validation import Validation
+
+_SECONDS_PER_CALL = 0.1  # of one call of the compiled steps: short enough for a lively progress bar
+_MAX_STEPS_PER_CALL = 200
+
+
+def fit(
+    model: gpflow.models.BayesianModel,
+    data: tuple[Any, Any],
+    *,
+    steps: int = 20_000,
+    batch_size: int | None = 512,
+    seed: int = 0,
+    optimizer: Any = None,
+    learning_rate: float = 0.005,
+    decay_rate: float = 0.98,
+    decay_steps: int = 1000,
+    natural_gradient: float | None = None,
+    validation_data: tuple[Any, Any] | None = None,
+    validation_fraction: float | None = None,
+    validate_every: int = 500,
+    patience: int | None = 10,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 1000,
+    progress: bool = True,
+    callback: Callable[[int, float], Any] | None = None,
+    monitor: Callable[[int], Any] | None = None,
+) -> FitResult:
+    """
+    Fit the trainable parameters of a model to data by stochastic gradients, in place.
+
+    The defaults are the settings of Lindinger et al. (2020), *Beyond the Mean-Field: Structured
+    Deep Gaussian Processes*. Minibatches and the random draws of step i depend on `seed` and i only
+    (the draws where the model has `draw_noise`), so a run that goes on from a checkpoint ends with
+    the same parameters as one never interrupted: to the bit, where the device is deterministic.
+
+    While it runs, `model.num_data` is the number of rows trained on, so that the objective is
+    scaled rightly; afterwards it is what it was.
+
+    :param model: Any model with GPflow's `training_loss(data)`, such as a DeepGP or an SVGP.
+    :param data: X [N, D] and Y [N, P], finite; cast to the float type of the model's parameters.
+    :param steps: Steps in all, those of a continued run included.
+    :param batch_size: Rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
+    :param seed: Of the minibatches, the random draws and the validation split.
+    :param optimizer: A Keras 3 or tf_keras optimiser in place of Adam with decay.
+    :param learning_rate: Of Adam, at the start.
+    :param decay_rate: Adam's learning rate is multiplied by this ...
+    :param decay_steps: ... every so many steps.
+    :param natural_gradient: Step size in (0, 1] of natural gradients (Salimbeni, Eleftheriadis &
+        Hensman 2018) on the variational parameters, trainable or not, which the optimiser then
+        leaves alone. Each step is one update of the optimiser and then one of these, on the same
+        minibatch and draws.
+    :param validation_data: A held-out pair; the score is the mean of `predict_log_density` there.
+    :param validation_fraction: In its place, the share of `data` to hold out, drawn without
+        replacement.
+    :param validate_every: Steps from one score to the next. The last step is scored, too.
+    :param patience: Stop after so many scores in a row without improvement; None: never. With
+        validation, the parameters with the best score are kept, otherwise the last.
+    :param checkpoint_dir: Where checkpoints are kept. A call that finds a run there goes on with
+        it; a finished one gives its result at once.
+    :param checkpoint_every: Steps from one checkpoint to the next. The last step has one, too.
+    :param progress: Whether to show a progress bar.
+    :param callback: Called as callback(step, loss) after each step.
+    :param monitor: A :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
+    :raises TypeError: An argument of the wrong type.
+    :raises ValueError: A wrong argument, data unfit for the model, a checkpoint of another run.
+    :raises TrainingError: The numerics failed; it names the step and holds the parameters before.
+    """
+    for name, whole in [
+        ("steps", steps),
+        ("batch_size", batch_size if batch_size is not None else 1),
+        ("decay_steps", decay_steps),
+        ("validate_every", validate_every),
+        ("patience", patience if patience is not None else 1),
+        ("checkpoint_every", checkpoint_every),
+    ]:
+        check_positive_integer(whole, name)
+    _check_number("seed", seed, Integral, lambda n: 0 <= n < 2**63, "an integer in [0, 2^63)")
+    _check_number("learning_rate", learning_rate, Real, lambda x: 0 < x < inf, "a positive number")
+    for name, share in [
+        ("decay_rate", decay_rate),
+        ("natural_gradient", natural_gradient if natural_gradient is not None else 1),
+        ("validation_fraction", validation_fraction if validation_fraction is not None else 1),
+    ]:
+        _check_number(name, share, Real, lambda x: 0 < x <= 1, "a number in (0, 1]")
+    for name, function in [("callback", callback), ("monitor", monitor)]:
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
+    train, held_out = _check_data(model, data, validation_data, validation_fraction, seed)
+    q_parameters = variational_parameters(model) if natural_gradient is not None else ()
+    q_variables = [parameter.unconstrained_variable for pair in q_parameters for parameter in pair]
+    q_ids = {id(variable) for variable in q_variables}
+    variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
+    if not variables and not q_variables:
+        raise ValueError("model has no trainable parameters.")
+    if optimizer is None:
+        schedule = tf_keras.optimizers.schedules.ExponentialDecay(
+            learning_rate, decay_steps, decay_rate, staircase=True
+        )
+        optimizer = tf_keras.optimizers.Adam(schedule)
+    elif not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")):
+        raise TypeError(f"optimizer must be a Keras optimiser, got {type(optimizer).__name__}.")
+    settings = dict(
+        seed=int(seed),
+        batch_size=min(int(batch_size or len(train[0])), len(train[0])),
+        optimizer=optimizer.get_config(),
+        natural_gradient=natural_gradient,
+        validate_every=validate_every if held_out else None,
+        data=fingerprint(train),
+        validation_data=fingerprint(held_out) if held_out else None,
+        parameters={
+            path: f"{parameter.shape} {'trainable' if parameter.trainable else 'fixed'}"
+            for path, parameter in parameter_dict(model).items()
+        },
+    )
+    optimizer.build(variables)
+
+    run = Progress(settings=json.loads(json.dumps(settings, default=str)))
+    validation = Validation(model, held_out, variables + q_variables) if held_out else None
+    checkpoints = None
+    if checkpoint_dir is not None:
+        best = validation.best if validation else []
+        checkpoints = Checkpoints(checkpoint_dir, run, model=model, optimizer=optimizer, best=best)
+        if checkpoints.restore() and run.step > steps:
+            raise ValueError(
+                f"steps must be at least {run.step}, the steps that the run in checkpoint_dir "
+                f"{checkpoint_dir} has taken, got {steps}."
+            )
+    batches = iter(minibatches(train, batch_size, seed, start=run.step))
+    stepper = Steps(
+        model, batches, optimizer, variables, natural_gradient, q_parameters, seed, run.step
+    )
+    started = time.perf_counter() - run.seconds
+    count = 1
+    with (
+        _num_data(model, len(train[0])),
+        tqdm(total=steps, initial=run.step, disable=not progress, unit="step") as bar,
+    ):
+        while run.step < steps and not run.out_of_patience(patience):
+            # A call ends where something is due; results do not depend on where calls end.
+            validate_at = _due(run.step, validate_every, steps) if validation else steps
+            save_at = _due(run.step, checkpoint_every, steps) if checkpoints else steps
+            count = min(count, validate_at - run.step, save_at - run.step)
+            called = time.perf_counter()
+            run.losses += stepper.take(count)
+            seconds_per_step = (time.perf_counter() - called) / count
+            count = int(np.clip(_SECONDS_PER_CALL / seconds_per_step, 1, _MAX_STEPS_PER_CALL))
+            if callback or monitor:
+                count = 1
+            if run.step in (validate_at, save_at):
+                stepper.check_parameters()
+            if validation and run.step == validate_at:
+                score = stepper.score(validation)
+                run.validations.append((run.step, score))
+                if run.best == (run.step, score):
+                    validation.keep()
+            bar.set_postfix(_shown(run), refresh=False)
+            bar.update(run.step - bar.n)
+            run.seconds = time.perf_counter() - started
+            if callback:
+                callback(run.step, run.losses[-1])
+            if monitor:
+                monitor(run.step)
+            if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
+                checkpoints.save()
+    if validation:
+        validation.restore()
+    return run.result(patience)
+
+
+def _due(step: int, every: int, last: int) -> int:
+    """The next step at which a thing is due that is done every so often and at the last step."""
+    return min((step // every + 1) * every, last)
+
+
+def _shown(run: Progress) -> dict[str, str]:
+    """What the progress bar says, apart from steps and times."""
+    shown = {"elbo": f"{-run.losses[-1]:.5g}"}
+    if run.validations:
+        shown["validation"] = f"{run.validations[-1][1]:.5g}"
+    return shown
+
+
+@contextmanager
+def _num_data(model: gpflow.models.BayesianModel, num_data: int) -> Iterator[None]:
+    """For a while, let the model scale the likelihood to this number of points."""
+    if not hasattr(model, "num_data"):
+        yield
+        return
+    before = model.num_data
+    model.num_data = num_data
+    try:
+        yield
+    finally:
+        model.num_data = before
+
+
+def _check_data(
+    model: gpflow.models.BayesianModel,
+    data: tuple[Any, Any],
+    validation_data: tuple[Any, Any] | None,
+    validation_fraction: float | None,
+    seed: int,
+) -> tuple[Data, Data | None]:
+    """What to train on and what to hold out, cast and checked against the model."""
+    if not hasattr(model, "training_loss") or isinstance(
+        model, gpflow.models.InternalDataTrainingLossMixin
+    ):
+        raise TypeError(
+            "model must have training_loss(data), as models that do not hold their data do, "
+            f"got {type(model).__name__}."
+        )
+    if validation_data is not None and validation_fraction is not None:
+        raise ValueError("Give validation_data or validation_fraction, not both.")
+    dtype = model_dtype(model)
+    train = as_float_data("data", data, dtype)
+    check_fits_model("data", train, model)
+    num_data = getattr(model, "num_data", None)
+    if num_data is not None and num_data != len(train[0]):
+        raise ValueError(
+            f"model.num_data must be the number of rows of data, {len(train[0])}, or None, "
+            f"got {num_data}."
+        )
+    if validation_fraction is not None:
+        return split_validation(train, validation_fraction, seed)
+    if validation_data is None:
+        return train, None
+    held_out = as_float_data("validation_data", validation_data, dtype)
+    check_fits_model("validation_data", held_out, model)
+    return train, held_out
+
+
+def _check_number(
+    name: str, number: Any, kind: type, accepts: Callable[[Any], bool], expected: str
+) -> None:
+    if not isinstance(number, kind) or isinstance(number, bool) or not accepts(number):
+        raise ValueError(f"{name}: expected {expected}, got {number!r}.")

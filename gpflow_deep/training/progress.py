@@ -1,0 +1,183 @@
+"""What a training run has come to: its result, its error, and its checkpoints."""
+
+from __future__ import annotations
+
+__all__ = ["Checkpoints", "FitResult", "Progress", "TrainingError", "fingerprint"]
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class TrainingError(RuntimeError):
+    """
+    A loss, gradient, parameter or validation score that is not finite, or a failed factorisation.
+
+    When it is raised, the model has been set back to `parameters`: the last ones at which both the
+    loss and its gradient were finite.
+
+    :param message: What happened, and what to try.
+    :param step: The step that failed, counted from 1.
+    :param loss: The loss found there; NaN where a factorisation failed before there was one.
+    :param parameters: Path to value, as :func:`gpflow.utilities.multiple_assign` takes them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        step: int = 0,
+        loss: float = float("nan"),
+        parameters: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.step = step
+        self.loss = loss
+        self.parameters = dict(parameters or {})
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """
+    What a call of `fit` came to; the fitted parameters are in the model.
+
+    `steps`: steps taken, those of the runs that this one continued included. `stopped_early`:
+    whether the patience ran out. `best_step`, `best_score`: where the validation score was highest,
+    and that score (None without validation). `history`: three arrays of shape [steps], `step`,
+    `loss` (on the step's minibatch, before its update) and `validation` (NaN where there was none).
+    `seconds`: time spent, continued runs included.
+    """
+
+    steps: int
+    stopped_early: bool
+    best_step: int | None
+    best_score: float | None
+    history: dict[str, np.ndarray]
+    seconds: float
+
+
+@dataclass
+class Progress:
+    """All that a run has come to, apart from the values of variables."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    validations: list[tuple[int, float]] = field(default_factory=list)  # (step, score)
+    seconds: float = 0.0
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return len(self.losses)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Step and score of the first of the highest validation scores."""
+        return max(self.validations, key=lambda entry: entry[1], default=None)
+
+    def out_of_patience(self, patience: int | None) -> bool:
+        """Whether the last `patience` validations brought no improvement."""
+        if patience is None or self.best is None:
+            return False
+        return sum(step > self.best[0] for step, _ in self.validations) >= patience
+
+    def result(self, patience: int | None) -> FitResult:
+        """The same as what users are given."""
+        validation = np.full(self.step, np.nan)
+        for step, score in self.validations:
+            validation[step - 1] = score
+        best_step, best_score = self.best or (None, None)
+        return FitResult(
+            steps=self.step,
+            stopped_early=self.out_of_patience(patience),
+            best_step=best_step,
+            best_score=best_score,
+            history={
+                "step": np.arange(1, self.step + 1),
+                "loss": np.array(self.losses),
+                "validation": validation,
+            },
+            seconds=self.seconds,
+        )
+
+
+def fingerprint(arrays: Sequence[np.ndarray]) -> str:
+    """Shapes and a hash of the values: two runs with equal ones had the same data."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return " ".join(str(list(array.shape)) for array in arrays) + f" {digest.hexdigest()[:16]}"
+
+
+class _SavedProgress(tf.train.experimental.PythonState):
+    """Puts a :class:`Progress` into a checkpoint: saved with the variables or not at all."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def serialize(self) -> str:
+        return json.dumps(asdict(self.progress))
+
+    def deserialize(self, string_value: str) -> None:
+        for name, value in json.loads(string_value).items():
+            setattr(self.progress, name, value)
+
+
+class Checkpoints:
+    """
+    The checkpoints of one run: the two latest, each with all that it takes to go on from it.
+
+    :param directory: Where they are; made on the first save.
+    :param progress: Of this run; :meth:`restore` fills it.
+    :param variables: What holds variables: the model, the optimiser, lists of variables.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], progress: Progress, **variables: Any
+    ) -> None:
+        self._directory = os.fspath(directory)
+        self._progress = progress
+        self._saved = _SavedProgress(progress)
+        self._checkpoint = tf.train.Checkpoint(progress=self._saved, **variables)
+        self._manager = tf.train.CheckpointManager(
+            self._checkpoint, self._directory, max_to_keep=2, checkpoint_name="step"
+        )
+
+    def save(self) -> None:
+        """Write the present state."""
+        self._manager.save(checkpoint_number=self._progress.step)
+
+    def restore(self) -> bool:
+        """
+        Set progress and variables to the latest checkpoint, if there is one.
+
+        :return: Whether there was one.
+        :raises ValueError: It is of a run with other settings, or none of this package's.
+        """
+        latest = self._manager.latest_checkpoint
+        if latest is None:
+            return False
+        # Progress first: after other settings the variables may not even have the same shapes.
+        found = _SavedProgress(Progress())
+        tf.train.Checkpoint(progress=found).restore(latest).expect_partial()
+        there, here = found.progress.settings, self._progress.settings
+        if not there:
+            raise ValueError(f"The checkpoint {latest} was not written by fit.")
+        differences = [
+            f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"
+            for name in sorted(there.keys() | here.keys())
+            if there.get(name) != here.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                f"checkpoint_dir {self._directory} holds a run with other settings: "
+                + "; ".join(differences)
+                + ". Use the same settings to go on with it, or another directory."
+            )
+        self._checkpoint.restore(latest).assert_existing_objects_matched()
+        return True
