@@ -7,7 +7,8 @@ matrices of size [T*M, T*M] and no structure used. It is the yardstick for the p
 code with it.
 
 Order of the inducing outputs: layer by layer, within a layer GP by GP, within a GP the M points.
-All layers have the same number of inducing points. Nothing is whitened: `unwhiten` comes first.
+T*M below is the number of all of them, even where layers have different M. Nothing is whitened:
+`unwhiten` comes first.
 """
 
 from __future__ import annotations
@@ -88,15 +89,21 @@ def _blocks(layers: list[Layer]) -> list[slice]:
     return [slice(end - layer.num_gps, end) for end, layer in zip(ends, layers, strict=True)]
 
 
+def _points(layers: list[Layer]) -> list[slice]:
+    """Rows of each GP's inducing outputs among all of them, GP by GP."""
+    sizes = [len(layer.Z) for layer in layers for _ in range(layer.num_gps)]
+    ends = np.cumsum(sizes)
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
 def prior_covariance(layers: list[Layer], jitter: float) -> np.ndarray:
     """Block-diagonal covariance of p(u), [T*M, T*M]."""
-    M = len(layers[0].Z)
-    T = sum(layer.num_gps for layer in layers)
-    K = np.zeros((T, M, T, M))
+    points = _points(layers)
+    K = np.zeros((points[-1].stop, points[-1].stop))
     for layer, rows in zip(layers, _blocks(layers), strict=True):
         for t in range(rows.start, rows.stop):
-            K[t, :, t, :] = layer.K_MM(jitter)
-    return K.reshape(T * M, T * M)
+            K[points[t], points[t]] = layer.K_MM(jitter)
+    return K
 
 
 def unwhiten(
@@ -132,20 +139,19 @@ def _marginals(
 
     There are as many layers as inputs: S~ of the first l layers needs f^0, ..., f^{l-1} only.
     """
-    M = len(layers[0].Z)
     used = layers[: len(inputs)]
-    T = sum(layer.num_gps for layer in used)
-    mean_f, projection = np.zeros(T), np.zeros((T, T * M))
-    prior_variance = np.zeros(T)
+    points = _points(used)
+    T, size = len(points), points[-1].stop
+    mean_f, prior_variance, projection = np.zeros(T), np.zeros(T), np.zeros((T, size))
     for layer, x, rows in zip(used, inputs, _blocks(used), strict=True):
         K_tilde = np.linalg.solve(layer.K_MM(jitter), layer.k(layer.Z, x[None, :]))[:, 0]
         mean_f[rows] = layer.mean_function(x)
         prior_variance[rows] = layer.variance + layer.white
         for t in range(rows.start, rows.stop):
-            projection[t, t * M : (t + 1) * M] = K_tilde
+            projection[t, points[t]] = K_tilde
     K = prior_covariance(used, jitter)
-    S = S[: T * M, : T * M]
-    mu_tilde = mean_f + projection @ mean[: T * M]
+    S = S[:size, :size]
+    mu_tilde = mean_f + projection @ mean[:size]
     S_tilde = np.diag(prior_variance) - projection @ (K - S) @ projection.T
     return mu_tilde, S_tilde
 
@@ -256,6 +262,22 @@ def conditional_chain_log_density(
     return sum(_log_normal(f, m, C) for f, m, C in zip(chain, means, covariances, strict=True))
 
 
+def _draw_inducing_outputs(
+    layers: list[Layer],
+    mean: np.ndarray,
+    scale: np.ndarray,
+    num_draws: int,
+    rng: np.random.Generator,
+) -> list[np.ndarray]:
+    """Draws from q(u), one array [num_draws, T_l, M] a layer."""
+    u = mean + rng.standard_normal((num_draws, len(mean))) @ scale.T
+    points = _points(layers)
+    return [
+        np.stack([u[:, points[t]] for t in range(rows.start, rows.stop)], 1)
+        for rows in _blocks(layers)
+    ]
+
+
 def monte_carlo_chain_log_density(
     layers: list[Layer],
     x: np.ndarray,
@@ -271,15 +293,13 @@ def monte_carlo_chain_log_density(
 
     :return: the estimate and its standard error.
     """
-    M = len(layers[0].Z)
-    u = mean + np.random.default_rng(seed).standard_normal((num_draws, len(mean))) @ scale.T
-    u = u.reshape(num_draws, -1, M)
+    u = _draw_inducing_outputs(layers, mean, scale, num_draws, np.random.default_rng(seed))
     log_p = np.zeros(num_draws)
-    for layer, rows, f_in, f in zip(layers, _blocks(layers), [x, *chain[:-1]], chain, strict=True):
+    for layer, u_l, f_in, f in zip(layers, u, [x, *chain[:-1]], chain, strict=True):
         k = layer.k(layer.Z, f_in[None, :])[:, 0]
         K_tilde = np.linalg.solve(layer.K_MM(jitter), k)
         variance = layer.variance + layer.white - k @ K_tilde
-        residual = f - layer.mean_function(f_in) - u[:, rows] @ K_tilde
+        residual = f - layer.mean_function(f_in) - u_l @ K_tilde
         log_p -= 0.5 * np.sum(np.log(2 * np.pi * variance) + residual**2 / variance, -1)
     weights = np.exp(log_p - log_p.max())
     average = weights.mean()
@@ -305,17 +325,16 @@ def simulate(
     :return: one array [num_draws, N, T_l] a layer.
     """
     rng = np.random.default_rng(seed)
-    M, N = len(layers[0].Z), len(X)
-    u = mean + rng.standard_normal((num_draws, len(mean))) @ scale.T
-    u = u.reshape(num_draws, -1, M)
+    u = _draw_inducing_outputs(layers, mean, scale, num_draws, rng)
+    N = len(X)
     f, values = np.broadcast_to(X, (num_draws, *X.shape)), []
-    for layer, rows in zip(layers, _blocks(layers), strict=True):
+    for layer, u_l in zip(layers, u, strict=True):
         K_NM = layer.k(f, np.broadcast_to(layer.Z, (num_draws, *layer.Z.shape)))
         K_tilde = np.linalg.solve(layer.K_MM(jitter), np.swapaxes(K_NM, 1, 2)).swapaxes(1, 2)
         C = layer.k(f, f) - K_tilde @ K_NM.swapaxes(1, 2)
         G = np.linalg.cholesky(C + (layer.white + jitter) * np.eye(N))
         z = rng.standard_normal((num_draws, N, layer.num_gps))
-        f = layer.mean_function(f) + K_tilde @ u[:, rows].swapaxes(1, 2) + G @ z
+        f = layer.mean_function(f) + K_tilde @ u_l.swapaxes(1, 2) + G @ z
         values.append(f)
     return values
 

@@ -12,7 +12,15 @@ import numpy as np
 import gpflow_deep as gd
 from tests import brute_force as bf
 
-__all__ = ["M", "Problem", "STRUCTURES", "block_pattern", "make_posterior", "make_problem"]
+__all__ = [
+    "M",
+    "Problem",
+    "STRUCTURES",
+    "block_pattern",
+    "expand",
+    "make_posterior",
+    "make_problem",
+]
 
 M = 4
 STRUCTURES = ["mean-field", "fully-coupled", "stripes-and-arrow", "custom"]
@@ -43,13 +51,20 @@ def make_posterior(structure: str, pattern: np.ndarray) -> PosteriorFactory:
     )
 
 
-def random_q(pattern: np.ndarray, seed: int, scale: float = 0.4) -> tuple[np.ndarray, np.ndarray]:
-    """A random mean [T*M] and lower-triangular factor [T*M, T*M] of a pattern."""
+def expand(pattern: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """The pattern's blocks as entries: a GP's row and column become as many as it has points."""
+    return np.repeat(np.repeat(pattern, sizes, axis=0), sizes, axis=1)
+
+
+def random_q(
+    pattern: np.ndarray, sizes: Sequence[int], seed: int, scale: float = 0.4
+) -> tuple[np.ndarray, np.ndarray]:
+    """A random mean and lower-triangular factor of a pattern; `sizes`: each GP's points."""
     rng = np.random.default_rng(seed)
-    size = len(pattern) * M
+    size = sum(sizes)
     factor = np.tril(scale * rng.standard_normal((size, size)), -1)
     factor += np.diag(rng.uniform(0.3, 1.0, size))
-    return rng.standard_normal(size), factor * np.kron(pattern, np.ones((M, M)))
+    return rng.standard_normal(size), factor * expand(pattern, sizes)
 
 
 @dataclass(frozen=True)
@@ -125,13 +140,15 @@ def make_problem(
     input_dim: int = 2,
     num_points: int = 3,
     seed: int = 0,
+    num_inducing: Sequence[int] | None = None,
 ) -> Problem:
+    num_inducing = num_inducing or [M] * len(widths)
     rng = np.random.default_rng(seed)
     layers = []
-    for D, T in zip([input_dim, *widths[:-1]], widths, strict=True):
+    for D, T, points in zip([input_dim, *widths[:-1]], widths, num_inducing, strict=True):
         layers.append(
             bf.Layer(
-                Z=rng.standard_normal((M, D)),
+                Z=rng.standard_normal((points, D)),
                 variance=rng.uniform(0.5, 1.5),
                 lengthscales=rng.uniform(0.7, 1.5, D),
                 white=0.01 if len(layers) + 1 < len(widths) else 0.0,
@@ -144,5 +161,11 @@ def make_problem(
         X=rng.standard_normal((num_points, input_dim)),
         Y=rng.standard_normal((num_points, widths[-1])),
         whiten=whiten,
-        **dict(zip(("mean", "factor"), random_q(pattern, seed + 1), strict=True)),
+        **dict(
+            zip(
+                ("mean", "factor"),
+                random_q(pattern, np.repeat(num_inducing, widths), seed + 1),
+                strict=True,
+            )
+        ),
     )
