@@ -1,0 +1,274 @@
+"""
+Runs of the studies: train, test, write down, and go on where a kill left off.
+
+A run splits the data, holds out part of the training points for early stopping, standardises by
+what is left, trains with `gpflow_deep.training.fit` and scores the test points in original units.
+Neither the scaling nor the inducing inputs see held-out or test points.
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_deep import metrics
+from gpflow_deep.experiments.datasets import Dataset, load
+from gpflow_deep.experiments.registry import get_model
+from gpflow_deep.experiments.results import Results, Run
+from gpflow_deep.experiments.scaling import Scaling
+from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.training import TrainingError, fit
+
+__all__ = ["execute", "plan", "run_all"]
+
+#: Points times samples that go through a model at once: bounds the memory of prediction.
+_PREDICTION_ROWS = 25_600
+
+_VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
+
+
+def plan(
+    models: Sequence[str],
+    datasets: Sequence[str],
+    *,
+    study: str = "interpolation",
+    splits: Iterable[int] = (0,),
+    layers: Sequence[int] = (2,),
+    seed: int = 0,
+    settings: Settings | None = None,
+) -> list[Run]:
+    """
+    Every combination of models, data sets, splits and depths, each once.
+
+    A model that cannot have as many layers as asked is run with the most that it can have.
+
+    :param models: registered names.
+    :param datasets: names of data sets.
+    :param study: a name of `STUDIES`.
+    :param splits: numbers of splits, from 0.
+    :param layers: depths.
+    :param seed: of all runs.
+    :param settings: everything else; the defaults if not given.
+    :raises ValueError: for a name or a split that does not exist.
+    """
+    if study not in STUDIES:
+        raise ValueError(f"study: expected one of {', '.join(STUDIES)}, got {study!r}.")
+    depths = [replace(settings or Settings(), num_layers=number) for number in layers]
+    registered = [get_model(name) for name in models]
+    splits = list(splits)
+    for name in datasets:
+        dataset = load(name)
+        for split in splits:
+            STUDIES[study](dataset, split)
+    runs = [
+        Run(model.name, dataset, study, split, seed, model.settings(depth))
+        for dataset in datasets
+        for split in splits
+        for model in registered
+        for depth in depths
+    ]
+    return list(dict.fromkeys(runs))
+
+
+def run_all(
+    runs: Sequence[Run],
+    output: Path | str,
+    *,
+    progress: bool = True,
+    echo: Callable[[str], None] = print,
+) -> list[Run]:
+    """
+    Execute the runs that `output` does not hold yet, and add each as it is finished.
+
+    Called again with the same arguments after a kill, it skips the finished runs and takes up the
+    interrupted one at its last checkpoint. A run whose training fails is reported and left out.
+
+    :param runs: what to do, in this order.
+    :param output: file of JSON lines (see `Results`).
+    :param progress: whether to show a progress bar for each run.
+    :param echo: takes the lines of the report on what is being done.
+    :return: the runs that failed.
+    """
+    results = Results(output)
+    finished = {record["key"] for record in results.read()}
+    failed = []
+    for number, run in enumerate(runs, start=1):
+        checkpoint_dir = results.checkpoint_dir(run.key)
+        heading = f"[{number}/{len(runs)}] {run}"
+        if run.key in finished:
+            echo(f"{heading}: finished before")
+        else:
+            echo(heading)
+            try:
+                record, points = execute(run, checkpoint_dir=checkpoint_dir, progress=progress)
+            except TrainingError as error:
+                echo(f"    failed: {error}")
+                failed.append(run)
+                continue
+            results.append(run, record, points)
+            scores = record["metrics"]
+            echo("    " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        # Only now: up to the line in the file, the checkpoint is all that there is of the run.
+        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+        gc.collect()
+    return failed
+
+
+def execute(
+    run: Run, *, checkpoint_dir: Path | str | None = None, progress: bool = True
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """
+    Train and test one model.
+
+    The record has `metrics` (test log-likelihood, RMSE, CRPS and coverage of the central 95%
+    interval, all of targets in original units, and the final objective per training point, of
+    standardised targets), `steps`, `stopped_early`, `seconds` (of training, its interrupted parts
+    included, and testing), `peak_memory_mb` (of the process so far: to compare memory, give each
+    run a process of its own), `num_train`, `num_test` and `versions`. The points are the test
+    points' `rows` in the data set, `Y`, predictive `mean` and `variance`, and `log_density`.
+
+    :param run: what to do.
+    :param checkpoint_dir: where training keeps, and looks for, its checkpoints.
+    :param progress: whether to show a progress bar.
+    :raises TrainingError: where training diverges.
+    """
+    settings = run.settings
+    dataset = load(run.dataset)
+    split = STUDIES[run.study](dataset, run.split)
+    train, held_out = _hold_out(split.train, settings.validation_fraction, [run.seed, run.split])
+    scaling = Scaling.fit(*_rows(dataset, train))
+    data = _scaled(dataset, train, scaling)
+
+    tf.random.set_seed(run.seed)
+    model = get_model(run.model).build(*data, settings, run.seed)
+    result = fit(
+        model,
+        data,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        decay_rate=settings.decay_rate,
+        decay_steps=settings.decay_steps,
+        natural_gradient=settings.natural_gradient or None,
+        validation_data=_scaled(dataset, held_out, scaling) if len(held_out) else None,
+        validate_every=settings.validate_every,
+        patience=settings.patience,
+        seed=run.seed,
+        checkpoint_dir=checkpoint_dir,
+        progress=progress,
+    )
+
+    started = time.perf_counter()
+    X_test, Y_test = _rows(dataset, split.test)
+    mixture = scaling.mixture(*_predict(model, scaling.inputs(X_test), settings.test_samples))
+    mean, variance = metrics.mixture_moments(*mixture)
+    log_density = metrics.log_density(Y_test, *mixture)
+    scores = {
+        "test_log_likelihood": np.mean(log_density),
+        "rmse": metrics.rmse(Y_test, mean),
+        "crps": np.mean(metrics.crps(Y_test, *mixture)),
+        "coverage95": metrics.coverage(Y_test, *mixture, level=0.95),
+        "objective_per_point": _objective(model, data, settings.batch_size) / len(train),
+    }
+    record = {
+        "metrics": {name: float(value) for name, value in scores.items()},
+        "steps": result.steps,
+        "stopped_early": result.stopped_early,
+        "seconds": result.seconds + time.perf_counter() - started,
+        "peak_memory_mb": _peak_memory_mb(),
+        "num_train": len(train),
+        "num_test": len(split.test),
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+    points = {
+        "rows": split.test,
+        "Y": Y_test,
+        "mean": mean,
+        "variance": variance,
+        "log_density": log_density,
+    }
+    return record, points
+
+
+def _hold_out(rows: np.ndarray, fraction: float, seed: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on, and rows to hold out, drawn without replacement."""
+    if fraction == 0.0:
+        return rows, rows[:0]
+    order = np.random.default_rng(seed).permutation(rows)
+    number = max(1, round(fraction * len(rows)))
+    if number >= len(rows):
+        raise ValueError(
+            f"validation_fraction: {fraction} of {len(rows)} points leaves none to train on."
+        )
+    return np.sort(order[number:]), np.sort(order[:number])
+
+
+def _rows(dataset: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return dataset.X[rows], dataset.Y[rows]
+
+
+def _scaled(dataset: Dataset, rows: np.ndarray, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
+    X, Y = _rows(dataset, rows)
+    return scaling.inputs(X), scaling.targets(Y)
+
+
+def _predict(
+    model: Any, Xnew: np.ndarray, num_samples: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The predictive mixture at all points, a few of them at a time."""
+    parts = [
+        tuple(np.asarray(part) for part in model.predict_y_mixture(X, num_samples=num_samples))
+        for X in _chunks(Xnew, max(1, _PREDICTION_ROWS // num_samples))
+    ]
+    means, variances, log_weights = zip(*parts, strict=True)
+    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1), log_weights[0]
+
+
+def _objective(model: Any, data: tuple[np.ndarray, np.ndarray], batch_size: int) -> float:
+    """
+    The model's objective on all the data, by minibatches.
+
+    On a batch B the data's term is scaled by N / |B|; weighted by |B| / N the batches add up to the
+    objective of the whole.
+    """
+    X, Y = data
+    total = 0.0
+    for rows in _chunks(np.arange(len(X)), batch_size):
+        batch = (tf.convert_to_tensor(X[rows]), tf.convert_to_tensor(Y[rows]))
+        total += len(rows) / len(X) * float(model.maximum_log_likelihood_objective(batch))
+    return total
+
+
+def _chunks(array: np.ndarray, size: int) -> list[np.ndarray]:
+    return [array[start : start + size] for start in range(0, len(array), size)]
+
+
+def _peak_memory_mb() -> float | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {}
+    for package in _VERSIONS:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions

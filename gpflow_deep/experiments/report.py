@@ -1,0 +1,138 @@
+"""Tables of a benchmark's results beside the published values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from gpflow_deep.experiments.published import PUBLISHED_SHARES, find
+from gpflow_deep.experiments.results import Results
+from gpflow_deep.experiments.summary import Group, group, shares
+
+__all__ = ["markdown", "write_report"]
+
+_Value = TypeVar("_Value")
+
+_HEADLINE = "test_log_likelihood"
+_COLUMNS = {
+    _HEADLINE: "test log-likelihood",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "coverage95": "coverage of 95%",
+}
+
+
+def write_report(results: Path | str, output: Path | str) -> list[Path]:
+    """
+    Write `report.md` and a figure for each study.
+
+    :param results: file of JSON lines.
+    :param output: folder for the files.
+    :return: the files written.
+    :raises ValueError: where there are no results.
+    """
+    # Importing matplotlib takes a while; tables do without.
+    from gpflow_deep.experiments.figures import score_figure
+
+    groups = _groups(Results(results))
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    text = markdown(results)
+    written = [output / "report.md"]
+    for study in _unique(entry.study for entry in groups):
+        path = output / f"{study}.png"
+        score_figure([entry for entry in groups if entry.study == study], _HEADLINE).savefig(path)
+        text += f"\n![{_COLUMNS[_HEADLINE]}, {study}]({path.name})\n"
+        written.append(path)
+    written[0].write_text(text, encoding="utf-8")
+    return written
+
+
+def markdown(results: Path | str) -> str:
+    """
+    The tables, in Markdown: one for each study and data set, one of how often a model is ahead.
+
+    :param results: file of JSON lines.
+    :raises ValueError: where there are no results.
+    """
+    store = Results(results)
+    groups = _groups(store)
+    sources: list[str] = []
+    parts = ["# Results\n", "Means over the splits, with their standard errors in brackets.\n"]
+    for study in _unique(entry.study for entry in groups):
+        for dataset in _unique(entry.dataset for entry in groups if entry.study == study):
+            here = [entry for entry in groups if (entry.study, entry.dataset) == (study, dataset)]
+            parts += [f"## {study}: {dataset}\n", _score_table(study, dataset, here, sources)]
+    share_table = _share_table(store, groups, sources)
+    if share_table:
+        parts += ["## Share of test points with the higher log density\n", share_table]
+    parts += [f"[{number}] {source}.\n" for number, source in enumerate(sources, start=1)]
+    return "\n".join(parts)
+
+
+def _groups(results: Results) -> list[Group]:
+    groups = group(results.read())
+    if not groups:
+        raise ValueError(f"results: no finished run in {results.path}.")
+    return groups
+
+
+def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: list[str]) -> str:
+    published = {
+        (entry.model, entry.num_layers): entry for entry in find(dataset, study, _HEADLINE)
+    }
+    header = ["model", "splits", *_COLUMNS.values(), "seconds", "published log-likelihood"]
+    rows = []
+    for entry in groups:
+        theirs = published.get((entry.model, entry.num_layers))
+        rows.append(
+            [
+                entry.label,
+                str(len(entry.records)),
+                *(str(entry.metric(name)) for name in _COLUMNS),
+                f"{entry.seconds().mean:.0f}",
+                ""
+                if theirs is None
+                else _cited(theirs.value, theirs.error, theirs.source, sources),
+            ]
+        )
+    # What was published of models that have not been run here is a yardstick all the same.
+    done = {(entry.model, entry.num_layers) for entry in groups}
+    for (model, num_layers), theirs in published.items():
+        if (model, num_layers) not in done:
+            cell = _cited(theirs.value, theirs.error, theirs.source, sources)
+            rows.append([f"{model} (L={num_layers})", *[""] * (len(header) - 2), cell])
+    return _table(header, rows)
+
+
+def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) -> str:
+    header = ["study", "data set", "model", "ahead of", "splits", "share", "published"]
+    rows = []
+    for model, rival in _unique((entry.model, entry.rival) for entry in PUBLISHED_SHARES):
+        for ours, share in shares(results, groups, model, rival):
+            cited = [
+                _cited(entry.value, None, entry.source, sources)
+                for entry in PUBLISHED_SHARES
+                if (entry.model, entry.rival, entry.dataset, entry.study)
+                == (model, rival, ours.dataset, ours.study)
+            ]
+            cells = [ours.study, ours.dataset, ours.label, rival, str(share.count), str(share)]
+            rows.append([*cells, " ".join(cited)])
+    return _table(header, rows) if rows else ""
+
+
+def _cited(value: float, error: float | None, source: str, sources: list[str]) -> str:
+    if source not in sources:
+        sources.append(source)
+    spread = "" if error is None else f" ({error:.2f})"
+    return f"{value:.2f}{spread} [{sources.index(source) + 1}]"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _unique(values: Iterable[_Value]) -> list[_Value]:
+    return list(dict.fromkeys(values))

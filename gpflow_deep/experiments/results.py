@@ -1,0 +1,149 @@
+"""
+The record of finished runs: a file of JSON lines, and beside it what a line has no room for.
+
+Next to `NAME.jsonl` lie `NAME.points/KEY.npz`, the run's test points one by one, and, while the run
+is unfinished, `NAME.checkpoints/KEY/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpflow_deep.experiments.settings import Settings
+
+__all__ = ["Results", "Run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    One model trained and tested on one split.
+
+    :param model: a registered name.
+    :param dataset: name of a data set.
+    :param study: `interpolation` or `extrapolation`.
+    :param split: number of the split, from 0.
+    :param seed: of initial values, minibatches and samples.
+    :param settings: size and training of the model.
+    """
+
+    model: str
+    dataset: str
+    study: str
+    split: int
+    seed: int
+    settings: Settings
+
+    @property
+    def key(self) -> str:
+        """The same for the same run, whenever and wherever it is asked for."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model}, {self.settings.num_layers} layer(s), {self.dataset}, "
+            f"{self.study} split {self.split}, seed {self.seed}"
+        )
+
+
+class Results:
+    """
+    Finished runs in a file of JSON lines.
+
+    Safe against a kill at any moment: a line that was not written to its end counts for nothing.
+
+    :param path: the file, by convention `*.jsonl`. It need not exist yet.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise ValueError(f"path: expected a file, got the folder {self.path}.")
+
+    def read(self) -> list[dict[str, Any]]:
+        """One record a finished run, in the order of the file; of equal keys, the last."""
+        records: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            # A kill can cut a character in two.
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+            for number, line in enumerate(text.split("\n"), start=1):
+                record = _parse(line)
+                if record is not None:
+                    records[record["key"]] = record
+                elif line.strip():
+                    warnings.warn(
+                        f"{self.path}, line {number}: not a complete record; it is ignored.",
+                        stacklevel=2,
+                    )
+        return list(records.values())
+
+    def append(self, run: Run, record: dict[str, Any], points: dict[str, np.ndarray]) -> None:
+        """
+        Add a finished run.
+
+        :param run: which one.
+        :param record: what else is to be kept of it, as JSON has it.
+        :param points: arrays with one row a test point.
+        """
+        self._save_points(run.key, points)
+        line = json.dumps({"key": run.key, **asdict(run), **record}, allow_nan=False)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            # A killed run may have left half a line: that must not swallow this one.
+            broken = file.tell() > 0 and _last_byte(file) != b"\n"
+            file.write((b"\n" if broken else b"") + line.encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def points(self, key: str) -> dict[str, np.ndarray] | None:
+        """
+        The test points of a finished run, or None where their file is not there.
+
+        :param key: of the run.
+        """
+        path = self._points_path(key)
+        if not path.exists():
+            return None
+        with np.load(path) as arrays:
+            return dict(arrays)
+
+    def checkpoint_dir(self, key: str) -> Path:
+        """
+        Folder for the checkpoints of an unfinished run.
+
+        :param key: of the run.
+        """
+        return self.path.with_suffix(".checkpoints") / key
+
+    def _points_path(self, key: str) -> Path:
+        return self.path.with_suffix(".points") / f"{key}.npz"
+
+    def _save_points(self, key: str, points: dict[str, np.ndarray]) -> None:
+        path = self._points_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **points)
+        partial.replace(path)
+
+
+def _last_byte(file: Any) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return bytes(file.read(1))
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return record if isinstance(record, dict) and "key" in record else None

@@ -1,0 +1,53 @@
+"""What a study's run can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+__all__ = ["Settings"]
+
+
+def _setting(default: int | float, help: str) -> int | float:
+    return field(default=default, metadata={"help": help})  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Size, training and evaluation of a model. Each is an option of `gpflow-deep benchmark`.
+
+    The defaults are those of Lindinger, Reeb, Lippert and Rakitsch, *Beyond the Mean-Field:
+    Structured Deep Gaussian Processes*, NeurIPS 2020.
+
+    :raises ValueError: for a value that no run could use.
+    """
+
+    num_layers: int = _setting(2, "GP layers, the output layer included.")
+    hidden_dim: int = _setting(5, "GPs in each hidden layer.")
+    num_inducing: int = _setting(128, "Inducing points of each layer.")
+    num_samples: int = _setting(5, "Samples through the layers in training.")
+    likelihood_variance: float = _setting(0.01, "Noise variance at the start, of scaled targets.")
+    steps: int = _setting(20_000, "Training steps, at most.")
+    batch_size: int = _setting(512, "Points in a minibatch.")
+    learning_rate: float = _setting(0.005, "Adam's, at the start.")
+    decay_rate: float = _setting(0.98, "Factor of the learning rate ...")
+    decay_steps: int = _setting(1000, "... every so many steps.")
+    natural_gradient: float = _setting(0.0, "Step size of natural gradients; 0: Adam for all.")
+    validation_fraction: float = _setting(
+        0.1, "Share of the training points held out for early stopping; 0: none."
+    )
+    validate_every: int = _setting(500, "Steps from one look at the held-out points to the next.")
+    patience: int = _setting(10, "Looks without improvement before training stops.")
+    test_samples: int = _setting(100, "Components of the predictive mixture.")
+
+    def __post_init__(self) -> None:
+        may_be_zero = {"natural_gradient", "validation_fraction"}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if not (value > 0 or (value == 0 and entry.name in may_be_zero)):
+                least = "at least 0" if entry.name in may_be_zero else "a positive number"
+                raise ValueError(f"{entry.name}: expected {least}, got {value}.")
+        if not self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction: expected less than 1, got {self.validation_fraction}."
+            )

@@ -1,0 +1,159 @@
+"""Means and standard errors over the splits of a benchmark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpflow_deep.experiments.results import Results
+
+__all__ = ["Estimate", "Group", "group", "shares"]
+
+#: Settings that are a column of every table, whether or not they differ between the runs.
+_DEPTH = "num_layers"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """
+    Mean over repetitions.
+
+    :param mean: the mean.
+    :param error: its standard error; None for a single repetition.
+    :param count: number of repetitions.
+    """
+
+    mean: float
+    error: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """
+        From the values of the repetitions.
+
+        :param values: at least one.
+        """
+        count = len(values)
+        error = float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else None
+        return cls(float(np.mean(values)), error, count)
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.mean:.3f}"
+        return f"{self.mean:.3f} ({self.error:.3f})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """
+    Runs that differ in the split and the seed only.
+
+    :param study: name of the study.
+    :param dataset: name of the data set.
+    :param model: registered name.
+    :param num_layers: GP layers.
+    :param variant: those other settings, by name, in which the runs of the file differ.
+    :param records: the runs.
+    """
+
+    study: str
+    dataset: str
+    model: str
+    num_layers: int
+    variant: tuple[tuple[str, Any], ...]
+    records: tuple[dict[str, Any], ...]
+
+    @property
+    def label(self) -> str:
+        """Model, depth and variant, for a reader."""
+        parts = [f"L={self.num_layers}", *(f"{name}={value:g}" for name, value in self.variant)]
+        return f"{self.model} ({', '.join(parts)})"
+
+    def metric(self, name: str) -> Estimate:
+        """
+        A score over the splits.
+
+        :param name: of the score.
+        """
+        return Estimate.of([record["metrics"][name] for record in self.records])
+
+    def seconds(self) -> Estimate:
+        """Seconds a run."""
+        return Estimate.of([record["seconds"] for record in self.records])
+
+
+def group(records: Iterable[dict[str, Any]]) -> list[Group]:
+    """
+    Put together what differs in the split and the seed only, in the order of the tables.
+
+    :param records: finished runs.
+    """
+    records = list(records)
+    values: dict[str, set[Any]] = {}
+    for record in records:
+        for name, value in record["settings"].items():
+            values.setdefault(name, set()).add(value)
+    varying = sorted(name for name, seen in values.items() if len(seen) > 1 and name != _DEPTH)
+
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        settings = record["settings"]
+        variant = tuple((name, settings[name]) for name in varying if name in settings)
+        # One data set's rows stand together, the shallow before the deep.
+        key = (record["study"], record["dataset"], settings[_DEPTH], record["model"], variant)
+        groups.setdefault(key, []).append(record)
+    return [
+        Group(study, dataset, model, num_layers, variant, tuple(members))
+        for (study, dataset, num_layers, model, variant), members in sorted(
+            groups.items(), key=lambda item: item[0]
+        )
+    ]
+
+
+def shares(
+    results: Results, groups: Sequence[Group], model: str, rival: str
+) -> list[tuple[Group, Estimate]]:
+    """
+    Share of the test points to which a model gives a higher density than its rival.
+
+    Runs are compared with those of the rival on the same split with the same seed and settings. The
+    share is of the points of a split; mean and standard error are over splits.
+
+    :param results: where the runs' test points are.
+    :param groups: of these results.
+    :param model: registered name.
+    :param rival: registered name.
+    :return: the model's groups for which there is a comparison, and the share.
+    """
+    estimates = []
+    for ours in groups:
+        if ours.model != model:
+            continue
+        rivals = {
+            _setting(record): record
+            for theirs in groups
+            if theirs.model == rival
+            for record in theirs.records
+        }
+        values = []
+        for record in ours.records:
+            other = rivals.get(_setting(record))
+            if other is None:
+                continue
+            mine, its = results.points(record["key"]), results.points(other["key"])
+            if mine is not None and its is not None:
+                values.append(float(np.mean(mine["log_density"] > its["log_density"])))
+        if values:
+            estimates.append((ours, Estimate.of(values)))
+    return estimates
+
+
+def _setting(record: dict[str, Any]) -> tuple[Any, ...]:
+    """What two runs must share to be compared point by point."""
+    settings = tuple(sorted(record["settings"].items()))
+    return record["study"], record["dataset"], record["split"], record["seed"], settings

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_deep import metrics
+from gpflow_deep.experiments import benchmark, registry
+from gpflow_deep.experiments.datasets import load
+from gpflow_deep.experiments.results import Results
+from gpflow_deep.experiments.scaling import Scaling
+from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.training import TrainingError, fit
+
+from .toys import QUICK, build_svgp
+
+pytestmark = pytest.mark.usefixtures("toy_models")
+
+plan = partial(benchmark.plan, datasets=["diabetes"], settings=QUICK)
+
+
+def _quiet(runs: list, output: Path) -> tuple[list, list[str]]:
+    lines: list[str] = []
+    failed = benchmark.run_all(runs, output, progress=False, echo=lines.append)
+    return failed, lines
+
+
+def test_plan_has_each_run_once() -> None:
+    runs = plan(["toy-a", "toy-flat"], splits=[0, 2], layers=(2, 3))
+    described = [(run.model, run.split, run.settings.num_layers) for run in runs]
+    assert described == [
+        ("toy-a", 0, 2),
+        ("toy-a", 0, 3),
+        ("toy-flat", 0, 1),
+        ("toy-a", 2, 2),
+        ("toy-a", 2, 3),
+        ("toy-flat", 2, 1),
+    ]
+    assert all(run.settings.steps == QUICK.steps for run in runs)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"models": ["no-model"]}, "Unknown model 'no-model'"),
+        ({"datasets": ["no-data"]}, "Unknown data set 'no-data'"),
+        ({"study": "no-study"}, "study: expected one of interpolation, extrapolation"),
+        ({"splits": [-1]}, "index: expected a split number"),
+    ],
+)
+def test_plan_refuses_what_does_not_exist(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(**{"models": ["toy-a"], **change})
+
+
+@pytest.mark.parametrize("study", [*STUDIES])
+def test_scores_are_of_the_test_points_in_original_units(study: str) -> None:
+    (run,) = plan(["toy-a"], study=study)
+    record, points = benchmark.execute(run, progress=False)
+    dataset = load("diabetes")
+    split = STUDIES[study](dataset, 0)
+    np.testing.assert_array_equal(points["rows"], split.test)
+    np.testing.assert_array_equal(points["Y"], dataset.Y[split.test])
+    # All components of the toy are the same Gaussian, so that its moments say everything.
+    gaussian = points["mean"][None], points["variance"][None], np.zeros(1)
+    scores = record["metrics"]
+    np.testing.assert_allclose(
+        points["log_density"], metrics.log_density(points["Y"], *gaussian), rtol=1e-9
+    )
+    assert scores["test_log_likelihood"] == pytest.approx(points["log_density"].mean())
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((points["Y"] - points["mean"]) ** 2)))
+    assert scores["crps"] == pytest.approx(metrics.crps(points["Y"], *gaussian).mean())
+    assert scores["coverage95"] == pytest.approx(metrics.coverage(points["Y"], *gaussian))
+    assert record["num_test"] == len(split.test)
+    assert record["num_train"] == len(split.train) - round(0.1 * len(split.train))
+    assert record["steps"] == QUICK.steps
+    assert record["versions"]["tensorflow"] == tf.__version__
+    assert record["seconds"] > 0.0 and record["peak_memory_mb"] > 1.0
+
+
+def test_nothing_is_known_of_held_out_and_test_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, np.ndarray] = {}
+
+    def build(X: np.ndarray, Y: np.ndarray, settings: Any, seed: int) -> Any:
+        seen.update(X=X, Y=Y)
+        return build_svgp(X, Y, settings, seed)
+
+    def spy(model: Any, data: Any, **arguments: Any) -> Any:
+        seen["held_out"] = arguments["validation_data"][0]
+        return fit(model, data, **arguments)
+
+    registry.register_model("spy")(build)
+    monkeypatch.setattr(benchmark, "fit", spy)
+    _, points = benchmark.execute(plan(["spy"])[0], progress=False)
+    # Standardised by exactly the points that the model was built from.
+    for array in (seen["X"], seen["Y"]):
+        np.testing.assert_allclose(array.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(array.std(axis=0), 1.0)
+    assert len(seen["X"]) + len(seen["held_out"]) + len(points["Y"]) == len(load("diabetes").X)
+    trained_on = {row.tobytes() for row in seen["X"]}
+    assert not any(row.tobytes() in trained_on for row in seen["held_out"])
+
+
+def test_without_a_held_out_part_all_training_points_are_used() -> None:
+    settings = replace(QUICK, validation_fraction=0.0)
+    (run,) = plan(["toy-a"], settings=settings)
+    record, _ = benchmark.execute(run, progress=False)
+    assert record["num_train"] + record["num_test"] == len(load("diabetes").X)
+
+
+def test_objective_by_minibatches_is_the_objective_of_the_whole() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(50, 2)), rng.normal(size=(50, 1))
+    model = build_svgp(*data, QUICK, seed=0)
+    expected = float(model.maximum_log_likelihood_objective(data))
+    assert benchmark._objective(model, data, batch_size=16) == pytest.approx(expected, rel=1e-12)
+
+
+def test_prediction_in_pieces_is_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = (array[:40] for array in (load("diabetes").X, load("diabetes").Y))
+    scaling = Scaling.fit(X, Y)
+    model = build_svgp(scaling.inputs(X), scaling.targets(Y), QUICK, seed=0)
+    whole = benchmark._predict(model, scaling.inputs(X), 3)
+    monkeypatch.setattr(benchmark, "_PREDICTION_ROWS", 20)
+    for part, expected in zip(benchmark._predict(model, scaling.inputs(X), 3), whole, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-9)
+
+
+def test_finished_runs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "r.jsonl"
+    runs = plan(["toy-a"], splits=[0, 1])
+    assert _quiet(runs[:1], output)[0] == []
+    executed = []
+
+    def record_run(run: Any, **arguments: Any) -> Any:
+        executed.append(run)
+        return original(run, **arguments)
+
+    original = benchmark.execute
+    monkeypatch.setattr(benchmark, "execute", record_run)
+    _, lines = _quiet(runs, output)
+    assert executed == runs[1:]
+    assert "finished before" in lines[0]
+    assert [record["split"] for record in Results(output).read()] == [0, 1]
+    assert not any((tmp_path / "r.checkpoints").iterdir())
+
+
+def _fit_killed_at(step: int) -> Callable[..., Any]:
+    def kill(now: int, loss: float) -> None:
+        if now == step:
+            raise KeyboardInterrupt
+
+    return partial(fit, callback=kill, checkpoint_every=4)
+
+
+def test_an_interrupted_run_goes_on_and_ends_where_it_would_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = plan(["toy-a"])
+    expected, expected_points = benchmark.execute(run, progress=False)
+
+    output = tmp_path / "r.jsonl"
+    monkeypatch.setattr(benchmark, "fit", _fit_killed_at(10))
+    with pytest.raises(KeyboardInterrupt):
+        _quiet([run], output)
+    assert Results(output).read() == []
+
+    steps = []
+    monkeypatch.setattr(
+        benchmark, "fit", partial(fit, callback=lambda step, loss: steps.append(step))
+    )
+    _quiet([run], output)
+    assert steps == [9, 10, 11, 12]  # from the checkpoint at step 8
+    (record,) = Results(output).read()
+    # The objective's samples aside, which the toy does not have, everything is the same.
+    assert record["metrics"] == pytest.approx(expected["metrics"], rel=1e-10)
+    points = Results(output).points(run.key)
+    assert points is not None
+    np.testing.assert_allclose(points["log_density"], expected_points["log_density"], rtol=1e-10)
+
+
+def test_a_failed_run_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build_bad(X: np.ndarray, Y: np.ndarray, settings: Any, seed: int) -> Any:
+        raise TrainingError("diverged")
+
+    registry.register_model("bad")(build_bad)
+    runs = plan(["bad", "toy-a"])
+    failed, lines = _quiet(runs, tmp_path / "r.jsonl")
+    assert failed == runs[:1]
+    assert any("diverged" in line for line in lines)
+    assert [record["model"] for record in Results(tmp_path / "r.jsonl").read()] == ["toy-a"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpflow_deep.experiments.results import Results, Run
+from gpflow_deep.experiments.settings import Settings
+
+RUN = Run("toy-a", "diabetes", "interpolation", 0, 0, Settings())
+POINTS = {"log_density": np.array([-1.0, 2.0])}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "toy-b"},
+        {"dataset": "yacht"},
+        {"study": "extrapolation"},
+        {"split": 1},
+        {"seed": 1},
+        {"settings": Settings(steps=7)},
+    ],
+)
+def test_the_key_is_of_everything_that_makes_a_run(change: dict) -> None:
+    assert replace(RUN).key == RUN.key
+    assert replace(RUN, **change).key != RUN.key
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    results = Results(tmp_path / "new" / "r.jsonl")
+    assert results.read() == []
+    results.append(RUN, {"steps": 3, "name": "Hernández"}, POINTS)
+    other = replace(RUN, split=1)
+    results.append(other, {"steps": 4}, POINTS)
+    first, second = results.read()
+    assert (first["key"], first["steps"], first["name"]) == (RUN.key, 3, "Hernández")
+    assert first["settings"]["num_inducing"] == 128
+    assert (second["key"], second["split"]) == (other.key, 1)
+    points = results.points(RUN.key)
+    assert points is not None
+    np.testing.assert_array_equal(points["log_density"], POINTS["log_density"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_line_cut_anywhere_costs_that_line_only(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("results") / "r.jsonl"
+    results = Results(path)
+    results.append(RUN, {"name": "é" * 5}, POINTS)
+    complete = path.stat().st_size
+    results.append(replace(RUN, split=1), {"name": "é" * 5}, POINTS)
+    whole = path.stat().st_size
+    cut = data.draw(st.integers(complete, whole - 2))
+    with path.open("r+b") as file:
+        file.truncate(cut)
+    results.append(replace(RUN, split=2), {}, POINTS)
+    if cut == complete:
+        records = results.read()
+    else:
+        with pytest.warns(UserWarning, match="line 2: not a complete record"):
+            records = results.read()
+    assert [record["split"] for record in records] == [0, 2]
+
+
+def test_a_line_that_lacks_only_its_end_of_line_counts(tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {}, POINTS)
+    with results.path.open("r+b") as file:
+        file.truncate(results.path.stat().st_size - 1)
+    results.append(replace(RUN, split=1), {}, POINTS)
+    assert [record["split"] for record in results.read()] == [0, 1]
+
+
+def test_values_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    with pytest.raises(ValueError):
+        results.append(RUN, {"rmse": float("nan")}, POINTS)
+    assert results.read() == []
+
+
+def test_points_that_are_not_there(tmp_path: Path) -> None:
+    assert Results(tmp_path / "r.jsonl").points("0" * 16) is None
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a file"):
+        Results(tmp_path)
