@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpflow_deep.experiments.published import PUBLISHED, PUBLISHED_SHARES, find
+from gpflow_deep.experiments.report import markdown, write_report
+from gpflow_deep.experiments.results import Results, Run
+from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.experiments.summary import Estimate, group, shares
+
+L3 = Settings(num_layers=3)
+
+
+def _add(
+    results: Results,
+    model: str,
+    split: int,
+    score: float,
+    *,
+    log_density: list[float] | None = None,
+    **change: Any,
+) -> Run:
+    run = replace(Run(model, "boston", "interpolation", split, 0, L3), **change)
+    scores = {"test_log_likelihood": score, "rmse": 3.0, "crps": 1.5, "coverage95": 0.9}
+    points = {"log_density": np.array([score] if log_density is None else log_density)}
+    results.append(run, {"metrics": scores, "seconds": 60.0}, points)
+    return run
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "r.jsonl")
+
+
+def test_estimate_is_mean_and_standard_error() -> None:
+    values = [1.0, 2.0, 6.0]
+    estimate = Estimate.of(values)
+    assert estimate.mean == pytest.approx(3.0)
+    assert estimate.error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
+    assert str(estimate) == "3.000 (1.528)"
+    assert Estimate.of([2.0]).error is None
+    assert str(Estimate.of([2.0])) == "2.000"
+
+
+def test_splits_are_put_together_and_other_settings_are_not(results: Results) -> None:
+    for split in range(3):
+        _add(results, "mean-field", split, -2.0 - split)
+    _add(results, "mean-field", 0, -5.0, settings=replace(L3, steps=10))
+    _add(results, "mean-field", 0, -6.0, settings=replace(L3, num_layers=2))
+    groups = group(results.read())
+    assert [(entry.label, len(entry.records)) for entry in groups] == [
+        ("mean-field (L=2, steps=20000)", 1),
+        ("mean-field (L=3, steps=10)", 1),
+        ("mean-field (L=3, steps=20000)", 3),
+    ]
+    assert groups[2].metric("test_log_likelihood").mean == pytest.approx(-3.0)
+
+
+def test_table_has_means_errors_and_the_published_values(results: Results) -> None:
+    for split, score in enumerate([-2.0, -2.4]):
+        _add(results, "stripes-and-arrow", split, score)
+    lines = markdown(results.path).splitlines()
+    (row,) = [line for line in lines if line.startswith("| stripes-and-arrow (L=3) | 2 ")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:] == [
+        "2",
+        "-2.200 (0.200)",
+        "3.000 (0.000)",
+        "1.500 (0.000)",
+        "0.900 (0.000)",
+        "60",
+        "-2.43 (0.05) [1]",
+    ]
+    # Models that were published and not run here are there to compare with.
+    assert any(line.startswith("| SGHMC (L=3) |") and "-2.53 [1]" in line for line in lines)
+    assert any(line.startswith("[1] Lindinger") and "Table 1" in line for line in lines)
+
+
+def test_published_values_are_of_their_depth_and_study(results: Results) -> None:
+    _add(results, "mean-field", 0, -2.0, settings=replace(L3, num_layers=2))
+    _add(results, "mean-field", 0, -2.0, study="extrapolation")
+    rows = [line for line in markdown(results.path).splitlines() if " | 1 | -2.000 |" in line]
+    assert len(rows) == 2
+    assert all(row.endswith("|  |") for row in rows)
+
+
+def test_share_of_points_is_of_equal_runs(results: Results) -> None:
+    for split, ours, theirs in [(0, [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 2.0, 3.0]), (1, [0.0], [1.0])]:
+        for model, densities in (("stripes-and-arrow", ours), ("mean-field", theirs)):
+            _add(results, model, split, -1.0, log_density=densities, study="extrapolation")
+    # No rival with the same settings, on the same split, in the same study:
+    _add(results, "stripes-and-arrow", 2, -1.0, study="extrapolation")
+    _add(results, "stripes-and-arrow", 0, -1.0)
+    _add(results, "mean-field", 0, -1.0, settings=replace(L3, steps=10))
+    found = shares(results, group(results.read()), "stripes-and-arrow", "mean-field")
+    ((entry, share),) = found
+    assert entry.study == "extrapolation"
+    assert share.mean == pytest.approx((0.75 + 0.0) / 2)
+    assert share.count == 2
+    text = markdown(results.path)
+    assert "0.375 (0.375) | 0.55 [2]" in text
+    assert "Table 2" in text
+
+
+def test_share_without_point_files_is_left_out(results: Results) -> None:
+    runs = [_add(results, model, 0, -1.0) for model in ("stripes-and-arrow", "mean-field")]
+    results._points_path(runs[0].key).unlink()
+    assert shares(results, group(results.read()), "stripes-and-arrow", "mean-field") == []
+    assert "higher log density" not in markdown(results.path)
+
+
+def test_report_and_figures_are_written(results: Results, tmp_path: Path) -> None:
+    for study in STUDIES:
+        _add(results, "svgp", 0, -2.0, study=study, settings=replace(L3, num_layers=1))
+        _add(results, "svgp", 0, -2.0, study=study, dataset="mine")
+    written = write_report(results.path, tmp_path / "out")
+    assert [path.name for path in written] == [
+        "report.md",
+        "extrapolation.png",
+        "interpolation.png",
+    ]
+    text = written[0].read_text(encoding="utf-8")
+    for path in written[1:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert f"({path.name})" in text
+
+
+def test_no_results(results: Results) -> None:
+    with pytest.raises(ValueError, match="no finished run"):
+        markdown(results.path)
+
+
+def test_published_values_are_well_formed() -> None:
+    assert len({(e.model, e.num_layers, e.dataset, e.study, e.metric) for e in PUBLISHED}) == len(
+        PUBLISHED
+    )
+    for entry in [*PUBLISHED, *PUBLISHED_SHARES]:
+        assert entry.study in STUDIES and "Table" in entry.source
+    assert all(0.0 < entry.value < 1.0 for entry in PUBLISHED_SHARES)
+    assert {entry.model for entry in find("naval", "interpolation", "test_log_likelihood")} == {
+        "stripes-and-arrow",
+        "mean-field",
+        "svgp",
+        "SGHMC",
+    }
