@@ -1,0 +1,201 @@
+"""
+Pictures of what a posterior has learnt and of how far its predictions can be trusted.
+
+Every function draws on the axes given, or on those of a new figure, and returns them. None of them
+shows or saves anything, so they work wherever matplotlib does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from check_shapes import check_shapes
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from gpflow_deep import metrics
+
+__all__ = [
+    "binned_errors",
+    "inducing_correlation",
+    "plot_calibration",
+    "plot_inducing_covariance",
+    "plot_variance_vs_error",
+]
+
+
+@check_shapes("return: [size, size]")
+def inducing_correlation(model_or_q: Any) -> np.ndarray:
+    """
+    Correlation matrix of the inducing outputs of all layers, [T M, T M].
+
+    :param model_or_q: a deep GP, or its `inducing_posterior`.
+    :raises TypeError: for anything that is neither.
+    """
+    _, scale_tril = _posterior(model_or_q).dense()
+    L = np.asarray(scale_tril, dtype=np.float64)
+    # Rows of unit length make a covariance of unit variances: no division by tiny numbers.
+    L = L / np.linalg.norm(L, axis=1, keepdims=True)
+    return L @ L.T
+
+
+def plot_inducing_covariance(model_or_q: Any, ax: Axes | None = None) -> Axes:
+    """
+    Heat map of how the approximate posterior correlates the inducing outputs of all layers.
+
+    The covariance of Figure 1 of Lindinger, Reeb, Lippert and Rakitsch, *Beyond the Mean-Field:
+    Structured Deep Gaussian Processes*, NeurIPS 2020, scaled to correlations: variances of hidden
+    and output layers differ by orders of magnitude. Thin lines separate GPs, thick ones layers.
+
+    :param model_or_q: a deep GP, or its `inducing_posterior`.
+    :param ax: where to draw.
+    :raises TypeError: for anything that is neither.
+    """
+    q = _posterior(model_or_q)
+    correlation = inducing_correlation(q)
+    ax = _axes(ax)
+    image = ax.imshow(correlation, cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="correlation", shrink=0.8)
+    start = 0
+    centres = []
+    for num_gps, num_inducing in zip(q.num_latent_gps, map(int, q.num_inducing), strict=True):
+        stop = start + num_gps * num_inducing
+        for boundary in range(start, stop, num_inducing):
+            _cross(ax, boundary, linewidth=1.5 if boundary == start else 0.3)
+        centres.append((start + stop) / 2.0 - 0.5)
+        start = stop
+    ax.set_xticks(centres, [f"layer {number}" for number in range(1, len(centres) + 1)])
+    ax.set_yticks(centres, [f"layer {number}" for number in range(1, len(centres) + 1)])
+    ax.tick_params(length=0)
+    return ax
+
+
+@check_shapes(
+    "variance: [N]",
+    "squared_error: [N]",
+    "return[0]: [B]",
+    "return[1]: [B]",
+)
+def binned_errors(
+    variance: np.ndarray, squared_error: np.ndarray, num_bins: int = 10
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Mean predictive variance and mean squared error of points with similar predictive variance.
+
+    :param variance: predictive variances with the noise.
+    :param squared_error: of the predictive means.
+    :param num_bins: groups of points, of equal size but for one; at most N.
+    :return: mean variance and mean squared error of each group.
+    """
+    groups = np.array_split(np.argsort(variance, kind="stable"), min(num_bins, len(variance)))
+    means = np.array(
+        [[values[group].mean() for group in groups] for values in (variance, squared_error)]
+    )
+    return means[0], means[1]
+
+
+@check_shapes(
+    "variance: [N]",
+    "squared_error: [N]",
+)
+def plot_variance_vs_error(
+    variance: np.ndarray,
+    squared_error: np.ndarray,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    num_bins: int = 10,
+) -> Axes:
+    """
+    Squared error against predictive variance: Figure 3 of Lindinger et al. 2020.
+
+    Small dots are test points, the line joins the means of groups of points with similar variances,
+    on logarithmic axes. Where the variances are right, it lies on the diagonal; above it the model
+    is too sure of itself.
+
+    :param variance: predictive variances with the noise, positive.
+    :param squared_error: of the predictive means.
+    :param ax: where to draw; call again on the same axes to compare models.
+    :param label: for the legend.
+    :param num_bins: groups of points.
+    :raises ValueError: for variances that are not positive.
+    """
+    variance = np.asarray(variance, np.float64).ravel()
+    squared_error = np.asarray(squared_error, np.float64).ravel()
+    if not np.all(variance > 0.0):
+        raise ValueError(f"variance: expected positive numbers, got {np.min(variance):g}.")
+    ax = _axes(ax)
+    (line,) = ax.plot(*binned_errors(variance, squared_error, num_bins), "o-", label=label)
+    # An error of exactly zero has no place on a logarithmic axis.
+    seen = squared_error > 0.0
+    ax.plot(variance[seen], squared_error[seen], ".", alpha=0.25, color=line.get_color(), zorder=1)
+    ax.axline((1.0, 1.0), (10.0, 10.0), color="grey", linestyle="--", linewidth=1.0, zorder=0)
+    ax.set(xscale="log", yscale="log", xlabel="predictive variance", ylabel="squared error")
+    if label is not None:
+        ax.legend()
+    return ax
+
+
+@check_shapes(
+    "Y: [N, P]",
+    "means: [S, N, P]",
+    "variances: [S, N, P]",
+    "log_weights: [S]",
+)
+def plot_calibration(
+    Y: np.ndarray,
+    means: np.ndarray,
+    variances: np.ndarray,
+    log_weights: np.ndarray,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+) -> Axes:
+    """
+    Share of the targets inside central intervals, against the intervals' nominal probability.
+
+    On the diagonal the intervals hold what they promise; below it the model is too sure of itself.
+
+    :param Y: targets.
+    :param means: means of the predictive mixture, as `predict_y_mixture` returns them.
+    :param variances: variances of the components.
+    :param log_weights: logarithms of the components' weights.
+    :param ax: where to draw; call again on the same axes to compare models.
+    :param label: for the legend.
+    """
+    nominal, observed = metrics.calibration_curve(Y, means, variances, log_weights)
+    ax = _axes(ax)
+    ax.plot([0.0, *nominal, 1.0], [0.0, *observed, 1.0], ".-", label=label)
+    ax.axline((0.0, 0.0), slope=1.0, color="grey", linestyle="--", linewidth=1.0, zorder=0)
+    ax.set(
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.0),
+        xlabel="probability of the interval",
+        ylabel="share of targets inside",
+        aspect="equal",
+    )
+    if label is not None:
+        ax.legend()
+    return ax
+
+
+def _posterior(model_or_q: Any) -> Any:
+    q = getattr(model_or_q, "inducing_posterior", model_or_q)
+    if not hasattr(q, "dense"):
+        raise TypeError(
+            "model_or_q: expected a deep GP or its inducing posterior, "
+            f"got {type(model_or_q).__name__}."
+        )
+    return q
+
+
+def _axes(ax: Axes | None) -> Axes:
+    return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _cross(ax: Axes, boundary: int, linewidth: float) -> None:
+    """A vertical and a horizontal line before the given row of a heat map."""
+    if boundary > 0:
+        ax.axvline(boundary - 0.5, color="black", linewidth=linewidth)
+        ax.axhline(boundary - 0.5, color="black", linewidth=linewidth)

@@ -1,0 +1,232 @@
+"""
+Regression from a table to predictions in original units: scaling, hold-out, model and training.
+
+For users who want a deep GP on their data and no code of their own; the command line is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from check_shapes import check_shapes
+
+from gpflow_deep import metrics, training
+from gpflow_deep.experiments.registry import get_model
+from gpflow_deep.experiments.scaling import Scaling
+from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.tables import CsvTable
+
+__all__ = ["Regression", "fit_regression", "fit_table", "predict_table"]
+
+_MIN_ROWS = 10  # the least of which one can be held out, and some structure be left in the rest
+_MAX_VALIDATION_ROWS = 2000  # enough for early stopping; more would cost more than it tells
+_PREDICTION_ROWS = 2000  # predicted at a time, so that memory does not grow with the table
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Regression:
+    """
+    A fitted model with all that is needed to use it on new data in original units.
+
+    :param model_name: registered name of the model (`experiments.registry`).
+    :param settings: what it was fitted with.
+    :param seed: of everything random.
+    :param model: on standardised inputs and targets.
+    :param scaling: between standardised and original units.
+    :param input_names: of the D columns of the inputs.
+    :param target_name: of the target.
+    :param report: what the training came to, as `fit_regression` says.
+    """
+
+    model_name: str
+    settings: Settings
+    seed: int
+    model: Any
+    scaling: Scaling
+    input_names: tuple[str, ...]
+    target_name: str
+    report: dict[str, float]
+
+    @check_shapes("X: [N, D]")
+    def predict_y_mixture(self, X: np.ndarray) -> Mixture:
+        """
+        The predictive distribution of the target, a mixture of S Gaussians for each row.
+
+        :param X: inputs in original units.
+        :return: means [S, N, 1], variances [S, N, 1] with the noise, logarithms of weights [S].
+        """
+        mixture = self.model.predict_y_mixture(
+            self.scaling.inputs(X), num_samples=self.settings.test_samples
+        )
+        return self.scaling.mixture(*mixture)
+
+
+@check_shapes("X: [N, D]", "Y: [N, 1]")
+def fit_regression(
+    X: np.ndarray,
+    Y: np.ndarray,
+    model_name: str,
+    settings: Settings,
+    *,
+    seed: int = 0,
+    input_names: Sequence[str] | None = None,
+    target_name: str = "y",
+    progress: bool = True,
+) -> Regression:
+    """
+    Fit a model to data in original units.
+
+    Some random rows are held out for early stopping, 2000 at most: neither the scaling nor the
+    inducing points know of them. `report` of the result has the `training_rows`, `held_out_rows`,
+    the `steps` taken, the `best_step`, whose parameters are kept, the `seconds` of training, and
+    the `held_out_rmse` and `held_out_log_density` in original units. The last two are optimistic,
+    as the stopping time was chosen by them.
+
+    :param X: inputs, finite.
+    :param Y: targets, finite and not all the same.
+    :param model_name: registered name of the model (`experiments.registry`).
+    :param settings: model and training.
+    :param seed: of everything random, so that a fit can be repeated.
+    :param input_names: of the inputs; x0, x1, ... by default.
+    :param target_name: of the target.
+    :param progress: whether to show a progress bar.
+    :raises ValueError: for values that are not finite, too few rows, or a constant target.
+    """
+    X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    for name, array in (("X", X), ("Y", Y)):
+        if not np.all(np.isfinite(array)):
+            raise ValueError(f"{name}: expected finite values, got NaN or infinite ones.")
+    if len(X) < _MIN_ROWS:
+        raise ValueError(f"X: expected at least {_MIN_ROWS} rows of data, got {len(X)}.")
+    if X.shape[1] == 0:
+        raise ValueError("X: expected at least one column, got none.")
+    if np.ptp(Y) == 0.0:
+        raise ValueError(f"Y: expected a target that varies, got {Y[0, 0]:g} in all rows.")
+
+    order = np.random.default_rng(seed).permutation(len(X))
+    num_held_out = min(round(settings.validation_fraction * len(X)), _MAX_VALIDATION_ROWS)
+    held_out, train = order[:num_held_out], order[num_held_out:]
+    scaling = Scaling.fit(X[train], Y[train])
+    inputs, targets = scaling.inputs(X), scaling.targets(Y)
+    data = inputs[train], targets[train]
+    model = get_model(model_name).build(*data, settings, seed)
+    result = training.fit(
+        model,
+        data,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        seed=seed,
+        learning_rate=settings.learning_rate,
+        decay_rate=settings.decay_rate,
+        decay_steps=settings.decay_steps,
+        natural_gradient=settings.natural_gradient or None,
+        validation_data=(inputs[held_out], targets[held_out]),
+        validate_every=settings.validate_every,
+        patience=settings.patience,
+        progress=progress,
+    )
+    regression = Regression(
+        model_name,
+        settings,
+        seed,
+        model,
+        scaling,
+        tuple(input_names or (f"x{j}" for j in range(X.shape[1]))),
+        target_name,
+        report := {
+            "training_rows": len(train),
+            "held_out_rows": len(held_out),
+            "steps": result.steps,
+            "best_step": result.best_step or result.steps,
+            "seconds": result.seconds,
+        },
+    )
+    mixture = regression.predict_y_mixture(X[held_out])
+    mean, _ = metrics.mixture_moments(*mixture)
+    report["held_out_rmse"] = float(metrics.rmse(Y[held_out], mean))
+    report["held_out_log_density"] = float(-metrics.negative_log_likelihood(Y[held_out], *mixture))
+    return regression
+
+
+def fit_table(
+    table: CsvTable,
+    target: str,
+    model_name: str,
+    settings: Settings,
+    *,
+    seed: int = 0,
+    exclude: Sequence[str] = (),
+    progress: bool = True,
+) -> tuple[Regression, list[str]]:
+    """
+    Fit a deep GP to a table: one column from all the others.
+
+    :param table: the data.
+    :param target: the column to predict.
+    :param model_name: registered name of the model (`experiments.registry`).
+    :param settings: model and training.
+    :param seed: of everything random, so that a fit can be repeated.
+    :param exclude: columns to leave out.
+    :param progress: whether to show a progress bar.
+    :return: the fit, and notes for the user: which columns were left out and why.
+    :raises ValueError: for columns that are missing, and as `CsvTable.numbers` and `fit_regression`
+        say.
+    """
+    table.require([target, *exclude])
+    names = [name for name in table.columns if name and name != target and name not in exclude]
+    notes = ["Left out a column without a name."] if "" in table.columns else []
+    X, Y = table.numbers(names), table.numbers([target])
+    varies = np.ptp(X, axis=0) > 0.0
+    constant = [name for name, keep in zip(names, varies, strict=True) if not keep]
+    if constant:
+        notes.append(f"Left out constant columns, which say nothing: {', '.join(constant)}.")
+    if np.ptp(Y) == 0.0:
+        raise ValueError(
+            f"{table.path}: expected a target that varies, but {target!r} is constant."
+        )
+    if not varies.any():
+        raise ValueError(f"{table.path}: expected a column besides {target!r} that varies.")
+    regression = fit_regression(
+        X[:, varies],
+        Y,
+        model_name,
+        settings,
+        seed=seed,
+        input_names=[name for name, keep in zip(names, varies, strict=True) if keep],
+        target_name=target,
+        progress=progress,
+    )
+    return regression, notes
+
+
+def predict_table(
+    regression: Regression, table: CsvTable, quantiles: Sequence[float] = ()
+) -> tuple[list[str], np.ndarray, list[str]]:
+    """
+    Predict the target for the rows of a table, whose columns are found by name.
+
+    :param regression: the fit.
+    :param table: new data; columns in any order.
+    :param quantiles: probabilities in (0, 1).
+    :return: names of the columns mean, sd and one for each quantile; their values
+        [N, 2 + len(quantiles)] in original units, with the noise; and notes for the user.
+    :raises ValueError: for missing columns, and for cells as in `CsvTable.numbers`.
+    """
+    X = table.numbers(regression.input_names)
+    expected = {*regression.input_names, regression.target_name}
+    extra = [name or "(without a name)" for name in table.columns if name not in expected]
+    notes = [f"Ignored columns that the model does not use: {', '.join(extra)}."] if extra else []
+    values = np.empty((len(X), 2 + len(quantiles)))
+    for start in range(0, len(X), _PREDICTION_ROWS):
+        rows = slice(start, start + _PREDICTION_ROWS)
+        mixture = regression.predict_y_mixture(X[rows])
+        mean, variance = metrics.mixture_moments(*mixture)
+        values[rows, :2] = np.hstack([mean, np.sqrt(variance)])
+        if quantiles:
+            values[rows, 2:] = metrics.quantile(quantiles, *mixture)[:, :, 0].T
+    return ["mean", "sd", *(f"q{level:g}" for level in quantiles)], values, notes

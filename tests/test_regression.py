@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpflow_deep import metrics
+from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.regression import fit_regression, fit_table, predict_table
+from gpflow_deep.tables import CsvTable
+
+_SETTINGS = Settings(
+    num_layers=2, hidden_dim=2, num_inducing=6, steps=30, validate_every=15, learning_rate=0.02
+)
+
+
+def _data(num_rows: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(num_rows, 2))
+    return X, np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(num_rows, 1))
+
+
+def _table(columns: dict[str, np.ndarray]) -> CsvTable:
+    rows = tuple(zip(*(map(repr, map(float, values)) for values in columns.values()), strict=True))
+    return CsvTable(Path("data.csv"), tuple(columns), rows, tuple(range(2, len(rows) + 2)))
+
+
+def test_units_change_nothing_but_the_units() -> None:
+    X, Y = _data()
+    fit = fit_regression(X, Y, "stripes-and-arrow", _SETTINGS, progress=False)
+    other = fit_regression(
+        X * [10.0, 0.01] + [3.0, -7.0],
+        1000.0 * Y + 50.0,
+        "stripes-and-arrow",
+        _SETTINGS,
+        progress=False,
+    )
+    mean, variance = metrics.mixture_moments(*fit.predict_y_mixture(X))
+    other_mean, other_variance = metrics.mixture_moments(
+        *other.predict_y_mixture(X * [10.0, 0.01] + [3.0, -7.0])
+    )
+    np.testing.assert_allclose(other_mean, 1000.0 * mean + 50.0, rtol=1e-5)
+    np.testing.assert_allclose(other_variance, 1e6 * variance, rtol=1e-5)
+    np.testing.assert_allclose(other.report["held_out_rmse"], 1000.0 * fit.report["held_out_rmse"])
+    np.testing.assert_allclose(
+        other.report["held_out_log_density"],
+        fit.report["held_out_log_density"] - np.log(1000.0),
+        rtol=1e-5,
+    )
+
+
+def test_training_helps_and_is_repeatable() -> None:
+    X, Y = _data(80)
+    settings = Settings(num_layers=1, num_inducing=20, steps=200, learning_rate=0.05)
+    fit = fit_regression(X, Y, "mean-field", settings, progress=False, seed=3)
+    again = fit_regression(X, Y, "mean-field", settings, progress=False, seed=3)
+    X_test, Y_test = _data(200)
+    mixture = fit.predict_y_mixture(X_test)
+    assert metrics.rmse(Y_test, metrics.mixture_moments(*mixture)[0]) < 0.5 * Y_test.std()
+    np.testing.assert_array_equal(mixture[0], again.predict_y_mixture(X_test)[0])
+    assert fit.report["training_rows"] + fit.report["held_out_rows"] == 80
+
+
+def test_scaling_knows_nothing_of_the_held_out_rows() -> None:
+    X, Y = _data()
+    fit = fit_regression(X, Y, "mean-field", _SETTINGS, progress=False)
+    order = np.random.default_rng(0).permutation(len(X))
+    train = order[fit.report["held_out_rows"] :]
+    np.testing.assert_allclose(fit.scaling.X_mean, X[train].mean(axis=0))
+    np.testing.assert_allclose(fit.scaling.Y_scale, Y[train].std(axis=0))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda X, Y: (X[:9], Y[:9]), "at least 10 rows of data, got 9"),
+        (lambda X, Y: (X, 0.0 * Y + 2.5), "a target that varies, got 2.5"),
+        (lambda X, Y: (X[:, :0], Y), "at least one column"),
+        (lambda X, Y: (np.where(X > 2.0, np.nan, X), Y), "X: expected finite values"),
+        (lambda X, Y: (X, np.where(Y > 0.5, np.inf, Y)), "Y: expected finite values"),
+    ],
+)
+def test_data_that_cannot_be_fitted(change: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_regression(*change(*_data()), "mean-field", _SETTINGS, progress=False)  # type: ignore
+
+
+def test_unknown_models_are_named() -> None:
+    with pytest.raises(ValueError, match="'mean field'"):
+        fit_regression(*_data(), "mean field", _SETTINGS, progress=False)
+
+
+def test_a_table_is_fitted_and_predicted_by_column_names() -> None:
+    X, Y = _data()
+    columns = {
+        "b": X[:, 1],
+        "": np.arange(40.0),
+        "flat": np.full(40, 0.1),
+        "y": Y[:, 0],
+        "id": np.arange(40.0),
+        "a": X[:, 0],
+    }
+    fit, notes = fit_table(
+        _table(columns), "y", "mean-field", _SETTINGS, exclude=["id"], progress=False
+    )
+    assert fit.input_names == ("b", "a") and fit.target_name == "y"
+    assert len(notes) == 2 and "without a name" in notes[0] and "flat" in notes[1]
+
+    new = _table({"a": X[:5, 0], "more": X[:5, 0], "b": X[:5, 1], "y": Y[:5, 0]})
+    names, values, notes = predict_table(fit, new, [0.1, 0.5, 0.9])
+    mixture = fit.predict_y_mixture(X[:5, ::-1])
+    mean, variance = metrics.mixture_moments(*mixture)
+    assert names == ["mean", "sd", "q0.1", "q0.5", "q0.9"]
+    np.testing.assert_allclose(values[:, :2], np.hstack([mean, np.sqrt(variance)]))
+    np.testing.assert_allclose(
+        np.stack([metrics.pit(values[:, [j]], *mixture)[:, 0] for j in (2, 3, 4)], axis=1),
+        np.tile([0.1, 0.5, 0.9], (5, 1)),
+    )
+    assert notes == ["Ignored columns that the model does not use: more."]
+    with pytest.raises(ValueError, match="no column 'b'"):
+        predict_table(fit, _table({"a": X[:5, 0]}))
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"a": np.arange(20.0), "y": np.ones(20)}, "'y' is constant"),
+        ({"a": np.ones(20), "y": np.arange(20.0)}, "a column besides 'y' that varies"),
+        ({"y": np.arange(20.0)}, "a column besides 'y' that varies"),
+        ({"a": np.arange(20.0)}, "no column 'y'"),
+    ],
+)
+def test_tables_that_cannot_be_fitted(columns: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_table(_table(columns), "y", "mean-field", _SETTINGS, progress=False)
