@@ -1,0 +1,50 @@
+"""The one place that random numbers come from."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import TensorType
+from scipy.stats import norm, qmc
+
+__all__ = ["quasi_normals", "standard_normals"]
+
+
+def standard_normals(
+    shapes: Sequence[Sequence[TensorType]], seed: Optional[TensorType] = None
+) -> list[tf.Tensor]:
+    """
+    Standard normal draws of the given shapes, in the default float.
+
+    :param seed: ``None`` for TensorFlow's global generator (``tf.random.set_seed`` reproduces it), or two
+        integers of which the draws are a pure function.
+    """
+    float_type = gpflow.default_float()
+    if seed is None:
+        return [tf.random.normal(shape, dtype=float_type) for shape in shapes]
+    return [
+        tf.random.stateless_normal(
+            shape, seed=tf.random.experimental.stateless_fold_in(seed, index), dtype=float_type
+        )
+        for index, shape in enumerate(shapes)
+    ]
+
+
+def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.ndarray]:
+    """
+    Standard normal draws by a scrambled Sobol sequence: they fill the space more evenly than random
+    ones, so that a mixture of few of them is nearer to its limit.
+
+    :return: for every d in ``dims`` an array [num_samples, d], in the default float.
+    """
+    if sum(dims) == 0:
+        return [np.zeros([num_samples, 0], gpflow.default_float()) for _ in dims]
+    sobol = qmc.Sobol(sum(dims), scramble=True, rng=np.random.default_rng(seed))
+    # Sobol points are balanced in powers of two only; any first part of them will do here.
+    uniform = sobol.random_base2(int(np.ceil(np.log2(max(num_samples, 2)))))[:num_samples]
+    tiny = np.finfo(np.float64).eps
+    normal = norm.ppf(np.clip(uniform, tiny, 1.0 - tiny)).astype(gpflow.default_float())
+    return np.split(normal, np.cumsum(dims)[:-1], axis=1)

@@ -1,0 +1,54 @@
+"""Initial values from data: inducing inputs and the fixed mean functions of hidden layers."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+from gpflow.mean_functions import Identity, Linear, MeanFunction
+from sklearn.cluster import KMeans, MiniBatchKMeans
+
+__all__ = ["kmeans_inducing_inputs", "linear_mean_function"]
+
+# Above this size mini-batch k-means finds centres as good in a fraction of the time.
+_MINIBATCH_ABOVE = 20_000
+
+
+def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -> np.ndarray:
+    """
+    Inducing inputs at the k-means centres of ``X``; the distinct rows themselves where there are no
+    more than ``num_inducing`` of them, since coinciding inducing inputs make K_MM singular.
+
+    :param X: inputs [N, D].
+    :param num_inducing: how many inducing inputs, M.
+    :return: [min(M, distinct rows), D].
+    """
+    distinct = np.unique(X, axis=0)
+    if len(distinct) <= num_inducing:
+        return distinct
+    method = MiniBatchKMeans if len(X) > _MINIBATCH_ABOVE else KMeans
+    centres = method(n_clusters=num_inducing, n_init=1, random_state=seed).fit(X).cluster_centers_
+    return np.unique(centres.astype(X.dtype), axis=0)
+
+
+def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:
+    """
+    The fixed mean function of a hidden layer (Salimbeni & Deisenroth 2017, section 3): identity where
+    the widths agree, the first right singular vectors of ``X`` where it narrows, zero padding where it
+    widens. Its parameters are not trained.
+
+    :param X: inputs of the layer [N, D].
+    :param output_dim: the layer's width.
+    """
+    input_dim = X.shape[1]
+    if input_dim == output_dim:
+        return Identity(input_dim)
+    if input_dim > output_dim:
+        _, _, right = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        A = np.zeros((input_dim, output_dim), X.dtype)
+        num_components = min(output_dim, len(right))
+        A[:, :num_components] = right[:num_components].T
+    else:
+        A = np.eye(input_dim, output_dim, dtype=X.dtype)
+    mean_function = Linear(A=A, b=np.zeros(output_dim, X.dtype))
+    gpflow.set_trainable(mean_function, False)
+    return mean_function

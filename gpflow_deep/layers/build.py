@@ -1,0 +1,76 @@
+"""Layers with the initial values of the papers, from data."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Sequence
+
+import gpflow
+import numpy as np
+from gpflow.base import TensorType
+from gpflow.kernels import Kernel
+
+from ..initialisation import kmeans_inducing_inputs, linear_mean_function
+from ..validation import check_inputs, check_positive_integer
+from .gp_layer import GPLayer
+
+__all__ = ["build_layers"]
+
+KernelFactory = Callable[[int, int], Kernel]
+
+
+def _ard_squared_exponential(input_dim: int, layer: int) -> Kernel:
+    del layer
+    return gpflow.kernels.SquaredExponential(lengthscales=np.ones(input_dim))
+
+
+def build_layers(
+    X: TensorType,
+    hidden_dims: Sequence[int] = (5, 5),
+    output_dim: int = 1,
+    num_inducing: int = 128,
+    *,
+    kernel_factory: Optional[KernelFactory] = None,
+    white_noise: Optional[float] = None,
+    whiten: bool = True,
+    seed: int = 0,
+) -> list[GPLayer]:
+    """
+    Layers for data ``X``, with the initial values of Lindinger et al. 2020 and Salimbeni & Deisenroth
+    2017: inducing inputs by k-means; a squared exponential kernel with a lengthscale for every input
+    (1 at the start) and variance 1, fixed in hidden layers; in hidden layers a fixed linear mean
+    function (identity where the widths agree, principal components where the layer narrows, zero
+    padding where it widens), zero at the output; deeper inducing inputs are the first ones mapped
+    through these means.
+
+    :param X: training inputs [N, D], scaled to about unit variance.
+    :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP.
+    :param output_dim: number of GPs of the last layer.
+    :param num_inducing: inducing points M of every layer; at most the number of distinct inputs is used.
+    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
+    :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
+    :param whiten: see :class:`GPLayer`.
+    :param seed: seed of k-means.
+    :raises ValueError: where X is not a finite, non-empty matrix of numbers, or a width is not positive.
+    """
+    X = check_inputs(X, "X")
+    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
+    widths.append(check_positive_integer(output_dim, "output_dim"))
+    Z = kmeans_inducing_inputs(X, check_positive_integer(num_inducing, "num_inducing"), seed=seed)
+    make_kernel = kernel_factory or _ard_squared_exponential
+
+    layers = []
+    for index, width in enumerate(widths):
+        hidden = index < len(widths) - 1
+        kernel = make_kernel(X.shape[1], index)
+        if hidden:
+            if kernel_factory is None:
+                gpflow.set_trainable(kernel.variance, False)
+            if white_noise is not None:
+                kernel = kernel + gpflow.kernels.White(white_noise)
+        mean_function = linear_mean_function(X, width) if hidden else None
+        layers.append(
+            GPLayer(kernel, Z.copy(), width, mean_function, whiten=whiten, name=f"layer_{index}")
+        )
+        if mean_function is not None:
+            X, Z = np.asarray(mean_function(X)), np.asarray(mean_function(Z))
+    return layers

@@ -1,0 +1,116 @@
+"""
+Covariances between inducing variables and inputs.
+
+GPflow's ``Kuu`` and ``Kuf`` are used for every kernel. The squared exponential with inducing points,
+alone or with white noise added, is the default of deep GPs and has a short cut: its logarithm is one
+matrix product, so that a covariance matrix costs one product and one exponential instead of eight
+passes over it, and in float32 K_MM is evaluated in float64, where its small eigenvalues live.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import gpflow
+import tensorflow as tf
+from gpflow.inducing_variables import (
+    InducingPoints,
+    InducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import (
+    Kernel,
+    MultioutputKernel,
+    SharedIndependent,
+    SquaredExponential,
+    Sum,
+    White,
+)
+
+__all__ = ["Kuf", "Kuu", "prior_variance"]
+
+
+class _SquaredExponentialSum(NamedTuple):
+    """A squared exponential kernel and the white noise added to it."""
+
+    kernel: SquaredExponential
+    white: Sequence[White]
+
+
+def _single(
+    inducing_variable: InducingVariables, kernel: Kernel
+) -> tuple[InducingVariables, Kernel]:
+    """The one kernel and one set of inducing variables behind a layer whose GPs share them."""
+    if isinstance(inducing_variable, SharedIndependentInducingVariables) and not isinstance(
+        kernel, MultioutputKernel
+    ):
+        inducing_variable = inducing_variable.inducing_variable
+    if isinstance(kernel, SharedIndependent):
+        if isinstance(inducing_variable, SharedIndependentInducingVariables):
+            return inducing_variable.inducing_variable, kernel.kernel
+        if isinstance(inducing_variable, InducingPoints):
+            return inducing_variable, kernel.kernel
+    elif isinstance(kernel, MultioutputKernel) and isinstance(inducing_variable, InducingPoints):
+        return SharedIndependentInducingVariables(inducing_variable), kernel
+    return inducing_variable, kernel
+
+
+def _as_squared_exponential(
+    inducing_variable: InducingVariables, kernel: Kernel
+) -> Optional[_SquaredExponentialSum]:
+    if type(inducing_variable) is not InducingPoints:
+        return None
+    parts = kernel.kernels if type(kernel) is Sum else [kernel]
+    smooth = [k for k in parts if type(k) is SquaredExponential]
+    white = [k for k in parts if type(k) is White]
+    if len(smooth) != 1 or len(smooth) + len(white) != len(parts):
+        return None
+    return _SquaredExponentialSum(smooth[0], white)
+
+
+def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+    """log k(Z, X) [M, N] as one matrix product, in the dtype of ``Z`` and ``X``."""
+    lengthscales = tf.cast(kernel.lengthscales, Z.dtype)
+    Z, X = kernel.slice(Z, X)
+    # The kernel is stationary: about Z's mean the products lose fewer digits to cancellation.
+    centre = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
+    Z, X = (Z - centre) / lengthscales, (X - centre) / lengthscales
+    z = -0.5 * tf.reduce_sum(tf.square(Z), axis=-1, keepdims=True)
+    z += tf.math.log(tf.cast(kernel.variance, Z.dtype))
+    x = -0.5 * tf.reduce_sum(tf.square(X), axis=-1, keepdims=True)
+    left = tf.concat([Z, z, tf.ones_like(z)], axis=-1)  # [M, D + 2]
+    right = tf.concat([X, tf.ones_like(x), x], axis=-1)  # [N, D + 2]
+    return tf.matmul(left, right, transpose_b=True)
+
+
+def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """Covariance of inducing variables and function values at ``X`` [N, D]: [M, N] or [T, M, N]."""
+    inducing_variable, kernel = _single(inducing_variable, kernel)
+    fast = _as_squared_exponential(inducing_variable, kernel)
+    if fast is None:
+        return gpflow.covariances.Kuf(inducing_variable, kernel, X)
+    return tf.exp(_log_covariance(fast.kernel, tf.convert_to_tensor(inducing_variable.Z), X))
+
+
+def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> tf.Tensor:
+    """Covariance of the inducing variables plus ``jitter`` I, in float64: [M, M] or [T, M, M]."""
+    inducing_variable, kernel = _single(inducing_variable, kernel)
+    fast = _as_squared_exponential(inducing_variable, kernel)
+    if fast is None:
+        K = tf.cast(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0), tf.float64)
+        noise = tf.constant(jitter, tf.float64)
+    else:
+        Z = tf.cast(inducing_variable.Z, tf.float64)
+        K = tf.exp(_log_covariance(fast.kernel, Z, Z))
+        variances = [tf.cast(white.variance, tf.float64) for white in fast.white]
+        noise = tf.add_n([tf.constant(jitter, tf.float64), *variances])
+    return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + noise)
+
+
+def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """Prior variance of the GPs at ``X`` [N, D]: [N, T], or [N, 1] where they share one kernel."""
+    if isinstance(kernel, SharedIndependent):
+        kernel = kernel.kernel
+    if isinstance(kernel, MultioutputKernel):
+        return kernel(X, full_cov=False, full_output_cov=False)
+    return kernel(X, full_cov=False)[:, None]

@@ -1,0 +1,202 @@
+"""One layer of a deep GP: the prior of T independent GPs that share their inputs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Union
+
+import gpflow
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import Module, TensorType
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import (
+    Kernel,
+    LinearCoregionalization,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
+from gpflow.mean_functions import MeanFunction, Zero
+from gpflow.models.util import inducingpoint_wrapper
+
+from ..linalg import cholesky
+from .covariances import Kuf, Kuu, prior_variance
+
+__all__ = ["GPLayer", "Projection"]
+
+
+class Projection(NamedTuple):
+    """
+    What the prior of a layer says about its function values at some inputs, given its inducing
+    outputs v: f = mean + basis^T v + noise of variance ``residual``.
+    """
+
+    basis: tf.Tensor  # [N, S, M], or [N, S, T, M] where every GP has its own
+    residual: tf.Tensor  # [N, S, 1] or [N, S, T]
+    mean: tf.Tensor  # [N, S, T], the mean function
+
+
+class GPLayer(Module):
+    r"""
+    The prior of one layer: T independent GPs :math:`f_t \sim GP(m_t, k)` and their inducing variables.
+
+    A layer knows nothing of the other layers, nor of the approximate posterior over its inducing
+    outputs: it projects inputs on its inducing variables, and that is all.
+
+    :param kernel: any GPflow kernel. A single-output kernel, or ``SharedIndependent``, is shared by
+        the layer's GPs; ``SeparateIndependent`` gives each GP its own.
+    :param inducing_variable: GPflow inducing variables, or inducing inputs [M, D].
+    :param num_latent_gps: number of GPs, T, which is also the dimension of the layer's output.
+    :param mean_function: any GPflow mean function from [..., D] to [..., T]; zero by default.
+    :param whiten: whether the inducing outputs v are whitened, u = chol(K_MM) v (the default), or
+        the function values u themselves.
+    :raises ValueError: where the number of GPs of the kernel or of the inducing variables is not T,
+        or the kernel mixes its GPs (``LinearCoregionalization``).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: Union[InducingVariables, TensorType],
+        num_latent_gps: int,
+        mean_function: Optional[MeanFunction] = None,
+        *,
+        whiten: bool = True,
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__(name=name)
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
+        if isinstance(num_latent_gps, bool) or int(num_latent_gps) != num_latent_gps:
+            raise TypeError(f"num_latent_gps: expected an integer, got {num_latent_gps!r}.")
+        if num_latent_gps < 1:
+            raise ValueError(f"num_latent_gps: expected at least 1, got {num_latent_gps}.")
+        if isinstance(kernel, LinearCoregionalization) or (
+            isinstance(kernel, MultioutputKernel)
+            and not isinstance(kernel, (SharedIndependent, SeparateIndependent))
+        ):
+            raise ValueError(
+                "kernel: expected a single-output kernel, SharedIndependent or SeparateIndependent, got"
+                f" {type(kernel).__name__}, whose outputs are not independent GPs."
+            )
+        if isinstance(kernel, MultioutputKernel) and kernel.num_latent_gps != num_latent_gps:
+            raise ValueError(
+                f"kernel: expected {num_latent_gps} GPs (num_latent_gps), got a multi-output kernel"
+                f" of {kernel.num_latent_gps}."
+            )
+        self.kernel = kernel
+        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
+        self.num_inducing = int(self.inducing_variable.num_inducing)
+        self.num_latent_gps = int(num_latent_gps)
+        self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
+        self.whiten = bool(whiten)
+
+    def factorise(self) -> tf.Tensor:
+        """
+        Cholesky factor of K_MM plus the default jitter: [M, M], or [T, M, M] where GPs have their
+        own kernels or inducing variables. Factorised in float64, whatever the default float is.
+
+        :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
+        """
+        K = Kuu(self.inducing_variable, self.kernel, gpflow.config.default_jitter())
+        parameters = gpflow.utilities.parameter_dict(self.kernel)
+        factor = cholesky(
+            K,
+            f"K_MM of {self.name} ({self.num_inducing} inducing points, {type(self.kernel).__name__})",
+            {f"kernel{path}": value for path, value in parameters.items()},
+        )
+        return tf.cast(factor, gpflow.default_float())
+
+    @check_shapes(
+        "X: [N, S, D]",
+        "factor: [T_or_M...]",
+    )
+    def project(self, X: TensorType, factor: tf.Tensor) -> Projection:
+        """
+        Project inputs on the inducing variables (the K~ of Lindinger et al. 2020, Theorem 1).
+
+        :param X: S inputs for each of N points.
+        :param factor: what :meth:`factorise` returned.
+        """
+        N, S = _num_points(X)
+        rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
+        A = tf.linalg.triangular_solve(
+            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+        )  # [(T), M, N S]
+        explained = tf.reduce_sum(tf.square(A), axis=-2)  # [(T), N S]
+        explained = tf.transpose(explained) if A.shape.rank == 3 else explained[:, None]
+        # Never negative in exact arithmetic; in float32 rounding makes it so.
+        residual = tf.maximum(prior_variance(self.kernel, rows) - explained, 0.0)
+        if not self.whiten:
+            A = tf.linalg.triangular_solve(factor, A, adjoint=True)
+        basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [N S, (T), M]
+        return Projection(
+            basis=tf.reshape(basis, [N, S, *basis.shape[1:]]),
+            residual=tf.reshape(residual, [N, S, residual.shape[-1]]),
+            mean=self._mean(X),
+        )
+
+    @check_shapes(
+        "X: [S, N, D]",
+        "inducing_outputs: [S, T, M]",
+        "return[0]: [S, N, T]",
+        "return[1]: [S, K, N, N]",
+    )
+    def joint_conditional(
+        self, X: TensorType, factor: tf.Tensor, inducing_outputs: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and covariance over all N inputs jointly, given draws of the inducing outputs.
+
+        :return: mean [S, N, T], covariance [S, T or 1, N, N] (1 where the GPs share one kernel).
+        """
+        A, covariance = self.joint_projection(X, factor)  # [S, K, M, N], [S, K, N, N]
+        mean = tf.matmul(inducing_outputs[:, :, None, :], A)[:, :, 0, :]  # [S, T, N]
+        return tf.linalg.matrix_transpose(mean) + self._mean(X), covariance
+
+    @check_shapes(
+        "X: [S, N, D]",
+        "return[0]: [S, K, M, N]",
+        "return[1]: [S, K, N, N]",
+    )
+    def joint_projection(self, X: TensorType, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Basis and residual covariance over all N inputs jointly: K = T where every GP has its own
+        kernel, else 1.
+        """
+
+        S, N = _num_points(X)
+        rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
+        A = tf.linalg.triangular_solve(
+            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+        )  # [(T), M, S N]
+        A = tf.reshape(A, [-1, self.num_inducing, S, N])
+        A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
+        kernel = self.kernel
+        kernels = kernel.kernels if isinstance(kernel, SeparateIndependent) else [kernel]
+        if isinstance(kernel, SharedIndependent):
+            kernels = [kernel.kernel]
+        prior = tf.stack([k(X, full_cov=True) for k in kernels], axis=1)  # [S, K or 1, N, N]
+        covariance = prior - tf.matmul(A, A, transpose_a=True)
+        if not self.whiten:
+            A = tf.linalg.triangular_solve(
+                tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
+            )
+        return A, covariance
+
+    def _mean(self, X: TensorType) -> tf.Tensor:
+        """The mean function over the last axis, broadcast to T where it returns one column."""
+        mean = self.mean_function(X)
+        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))
+
+
+def _num_points(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    dynamic = tf.shape(X)
+    return tuple(dynamic[i] if X.shape[i] is None else X.shape[i] for i in range(2))  # type: ignore[return-value]
+
+
+def _match_rank(K: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Where only the kernels differ, or only the inducing inputs, GPflow may return one matrix."""
+    if K.shape.rank < factor.shape.rank:
+        return tf.broadcast_to(K, tf.concat([tf.shape(factor)[:1], tf.shape(K)], axis=0))
+    return K

@@ -1,0 +1,225 @@
+"""
+The linear algebra that layers and posteriors share: a Cholesky factorisation that explains its
+failures, and quadratic and bilinear forms evaluated at many points at once.
+
+The forms are the hot path of training. Each keeps the one product with a big matrix that the
+gradient needs again, so that a symmetric form costs two matrix products forward and backward
+instead of three, and no temporary larger than [points, GPs, M] is ever alive.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+import tensorflow as tf
+from check_shapes import check_shapes
+
+__all__ = [
+    "FactorisationError",
+    "bilinear_forms",
+    "cholesky",
+    "covariance_forms",
+    "diagonal_forms",
+    "pair_forms",
+    "quadratic_forms",
+]
+
+
+class FactorisationError(ValueError):
+    """A covariance matrix is not numerically positive definite."""
+
+
+_ADVICE = (
+    "Try a larger jitter (gpflow.config.set_default_jitter), inducing inputs without duplicates,"
+    " bounded lengthscales, or float64 (gpflow.config.set_default_float)."
+)
+
+
+def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """
+    Lower Cholesky factor of ``matrix`` [..., M, M]; computed in float64, returned in its dtype.
+
+    TensorFlow's own factorisation returns NaN without a word where the matrix is not positive
+    definite. This one raises, in eager mode and inside a ``tf.function`` alike (compiled by XLA it
+    returns NaN: XLA has no assertions).
+
+    :param what: the matrix's name in the error message, such as "K_MM of layer 2".
+    :param context: tensors to show in the error message, such as the kernel's parameters.
+    :raises FactorisationError: in eager mode, where the matrix is not positive definite.
+    :raises tf.errors.InvalidArgumentError: likewise, inside a ``tf.function``.
+    """
+    wide = tf.cast(matrix, tf.float64)
+    factor = tf.linalg.cholesky(wide)
+    succeeded = tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)))
+    message = f"The Cholesky factorisation of {what} failed: it is not positive definite."
+
+    def smallest_eigenvalue() -> tf.Tensor:
+        finite = tf.where(tf.math.is_finite(wide), wide, tf.zeros_like(wide))
+        return tf.reduce_min(tf.linalg.eigvalsh(finite))
+
+    if tf.executing_eagerly():
+        if not succeeded:
+            shown = "; ".join(f"{name}: {tf.convert_to_tensor(x).numpy()}" for name, x in context.items())
+            raise FactorisationError(
+                f"{message} Smallest eigenvalue: {float(smallest_eigenvalue()):.3g}; {shown}."
+                f" {_ADVICE}"
+            )
+    else:
+
+        def report() -> tf.Operation:
+            data: list[object] = [message, _ADVICE, "Smallest eigenvalue:", smallest_eigenvalue()]
+            for name, value in context.items():
+                data += [f"{name}:", tf.convert_to_tensor(value)]
+            return tf.debugging.Assert(False, data, summarize=20)
+
+        tf.cond(succeeded, tf.no_op, report)
+    return tf.cast(factor, matrix.dtype)
+
+
+def _contract_last(W: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+    """``sum_m W[..., p, m] A[..., m]``; a reduction beats a batched product with one row only."""
+    if W.shape[-2] == 1:
+        return tf.reduce_sum(W * A[..., None, :], axis=-1)
+    return tf.matmul(W, A[..., None])[..., 0]
+
+
+@check_shapes(
+    "A: [N, S, M]",
+    "C: [P, M, M]",
+    "return: [N, S, P]",
+)
+def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
+    """
+    ``a^T C_p a`` for every row a of ``A`` and every **symmetric** ``C_p``.
+
+    Symmetry makes the gradient with respect to a twice the product already at hand.
+    """
+    num_forms, M = C.shape[0], C.shape[-1]
+
+    @tf.custom_gradient
+    def forms(A: tf.Tensor, C: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        rows = tf.reshape(A, [-1, M])  # [N S, M]
+        products = tf.matmul(rows, tf.reshape(C, [-1, M]), transpose_b=True)  # [N S, P M]
+        W = tf.reshape(products, [-1, num_forms, M])  # [N S, P, M]
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            g = tf.reshape(upstream, [-1, num_forms])  # [N S, P]
+            scaled = tf.reshape(g[:, :, None] * rows[:, None, :], [-1, num_forms * M])
+            d_rows = 2.0 * tf.matmul(g[:, None, :], W)[:, 0, :]
+            d_C = tf.matmul(scaled, rows, transpose_a=True)
+            return tf.reshape(d_rows, tf.shape(A)), tf.reshape(d_C, [num_forms, M, M])
+
+        return tf.reshape(_contract_last(W, rows), [*_leading(A), num_forms]), gradient
+
+    return forms(A, C)
+
+
+@check_shapes(
+    "A: [N, S, M]",
+    "C: [P, M, K]",
+    "B: [N, R, K]",
+    "return: [N, S, P]",
+)
+def bilinear_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    ``a^T C_p b`` for every pair of rows of ``A`` and ``B`` and every ``C_p``.
+
+    ``B`` has R = S rows a point, or R = 1 where all samples share it: the products with C are then
+    computed for N points, not for N S.
+    """
+    num_forms, M, K = C.shape
+    shared = B.shape[1] == 1
+
+    @tf.custom_gradient
+    def forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        rows = tf.reshape(B, [-1, K])  # [N R, K]
+        stacked = tf.reshape(C, [-1, K])  # [P M, K]
+        products = tf.matmul(rows, stacked, transpose_b=True)  # [N R, P M]
+        leading = _leading(A)
+        if shared:
+            W = tf.reshape(products, [-1, num_forms, M])  # [N, P, M]
+            value = tf.matmul(A, W, transpose_b=True)
+        else:
+            W = tf.reshape(products, [*leading, num_forms, M])  # [N, S, P, M]
+            value = _contract_last(W, A)
+
+        def gradient(g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            if shared:
+                d_A = tf.matmul(g, W)
+                d_W = tf.matmul(g, A, transpose_a=True)  # [N, P, M]
+            else:
+                d_A = tf.matmul(g[..., None, :], W)[..., 0, :]
+                d_W = g[..., None] * A[..., None, :]  # [N, S, P, M]
+            d_products = tf.reshape(d_W, [-1, num_forms * M])
+            d_C = tf.matmul(d_products, rows, transpose_a=True)
+            d_B = tf.matmul(d_products, stacked)
+            return d_A, tf.reshape(d_C, [num_forms, M, K]), tf.reshape(d_B, tf.shape(B))
+
+        return value, gradient
+
+    return forms(A, C, B)
+
+
+def diagonal_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    ``a_t^T C_t b_t`` for t = 1..T: covariances between GPs of the same index in two layers.
+
+    :param A: basis of one layer, [N, S, M], or [N, S, T', M] with T' >= T where every GP has its own.
+    :param C: covariance blocks, [T, M, K].
+    :param B: basis of the other layer, [N, R, K] or [N, R, T', K], with R = S or 1.
+    :return: [N, S, T].
+    """
+    if A.shape.rank == 3 and B.shape.rank == 3:
+        return bilinear_forms(A, C, B)
+    num_gps = C.shape[0]
+    A, B = _per_gp(A, num_gps), _per_gp(B, num_gps)
+    return tf.reduce_sum(A * tf.einsum("tmk,nrtk->nrtm", C, B), axis=-1)
+
+
+def pair_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    ``a_t^T C_tu b_u`` for all t = 1..T, u = 1..U: covariances between all GPs of two layers.
+
+    :param A: [N, S, M], or [N, S, T, M] where every GP has its own basis.
+    :param C: [T, U, M, K].
+    :param B: [N, R, K] or [N, R, U, K], with R = S or 1.
+    :return: [N, S, T, U].
+    """
+    T, U, M, K = C.shape
+    if A.shape.rank == 3 and B.shape.rank == 3:
+        flat = bilinear_forms(A, tf.reshape(C, [T * U, M, K]), B)
+        return tf.reshape(flat, [*_leading(flat), T, U])
+    A, B = _per_gp(A, T), _per_gp(B, U)
+    return tf.reduce_sum(A[..., None, :] * tf.einsum("tumk,nruk->nrtum", C, B), axis=-1)
+
+
+def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
+    """
+    ``a_t^T C_tu a_u`` for all pairs of GPs of one layer, where ``C_ut = C_tu^T``.
+
+    :param A: [N, S, M], or [N, S, T, M] where every GP has its own basis.
+    :param C: [T, T, M, M].
+    :return: [N, S, T, T], symmetric.
+    """
+    T = C.shape[0]
+    if A.shape.rank == 4:
+        return pair_forms(A, C, A)
+    # One basis for all GPs: only the symmetric part of C_tu counts, and only the pairs t >= u.
+    rows = [t for t in range(T) for _ in range(t + 1)]
+    columns = [u for t in range(T) for u in range(t + 1)]
+    lower = tf.gather_nd(C, list(zip(rows, columns)))  # [T (T + 1) / 2, M, M]
+    forms = quadratic_forms(A, 0.5 * (lower + tf.linalg.matrix_transpose(lower)))
+    position = {(t, u): i for i, (t, u) in enumerate(zip(rows, columns))}
+    full = [position[max(t, u), min(t, u)] for t in range(T) for u in range(T)]
+    return tf.reshape(tf.gather(forms, full, axis=-1), [*_leading(forms), T, T])
+
+
+def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
+    """The bases of the first ``num_gps`` GPs, with an axis for them: [N, S, 1 or num_gps, M]."""
+    return basis[:, :, None, :] if basis.shape.rank == 3 else basis[:, :, :num_gps, :]
+
+
+def _leading(x: tf.Tensor) -> list[tf.Tensor]:
+    """The first two dimensions of ``x``, static where they are known."""
+    dynamic = tf.shape(x)
+    return [dynamic[i] if x.shape[i] is None else x.shape[i] for i in range(2)]

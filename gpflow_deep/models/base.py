@@ -1,0 +1,136 @@
+"""What the models of all families share: GPflow's training interface, and checks of the data."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import gpflow
+import tensorflow as tf
+from gpflow.base import RegressionData
+from gpflow.inducing_variables import InducingPoints
+from gpflow.likelihoods import Likelihood, MultiClass, ScalarLikelihood, Softmax
+from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
+
+from ..layers import GPLayer
+from ..prediction import MixturePredictor
+from ..validation import check_positive_integer
+
+__all__ = ["DeepGPModel"]
+
+
+class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
+    """
+    A model of layers of GPs with external data: GPflow's training interface over a mixture's predictions.
+
+    :param layers: the layers, input first.
+    :param likelihood: any GPflow likelihood.
+    :param num_samples: draws per point in training.
+    :param num_prediction_samples: components of the predicted mixture.
+    :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
+        every batch is all there is.
+    :param seed: of the draws that predictions are made with.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        likelihood: Likelihood,
+        *,
+        num_samples: int,
+        num_prediction_samples: int,
+        num_data: Optional[int],
+        seed: int,
+        name: Optional[str] = None,
+    ) -> None:
+        # GPModel's own constructor wants one kernel and one mean function.
+        BayesianModel.__init__(self, name=name)
+        self.layers = _check_layers(layers)
+        self.likelihood = _check_likelihood(likelihood, self.layers[-1].num_latent_gps)
+        self.num_latent_gps = self.layers[-1].num_latent_gps
+        self.num_samples = check_positive_integer(num_samples, "num_samples")
+        self.num_prediction_samples = check_positive_integer(
+            num_prediction_samples, "num_prediction_samples"
+        )
+        self.num_data = None if num_data is None else check_positive_integer(num_data, "num_data")
+        self.seed = seed
+
+    def _check_data(self, data: RegressionData) -> RegressionData:
+        """
+        Inputs and targets in the default float, with shapes that fit the model.
+
+        :raises ValueError: where they do not, or (in eager mode) a value is NaN or infinite.
+        """
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
+        X, Y = (_as_float_matrix(x, f"data[{i}]") for i, x in enumerate(data))
+        if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
+            raise ValueError(
+                f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
+            )
+        inducing = self.layers[0].inducing_variable
+        if isinstance(inducing, InducingPoints) and X.shape[1] != inducing.Z.shape[1]:
+            raise ValueError(
+                f"data[0]: expected [N, {inducing.Z.shape[1]}] like the first layer's inducing inputs,"
+                f" got {X.shape}."
+            )
+        columns = _observation_dim(self.likelihood, self.num_latent_gps)
+        if columns is not None and Y.shape[1] != columns:
+            raise ValueError(
+                f"data[1]: expected [N, {columns}] for {type(self.likelihood).__name__} of"
+                f" {self.num_latent_gps} latent functions, got {Y.shape}."
+            )
+        return X, Y
+
+    def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
+        """By how much a batch's sum is to be multiplied to stand for all data."""
+        float_type = gpflow.default_float()
+        if self.num_data is None:
+            return tf.ones([], float_type)
+        return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
+
+
+def _as_float_matrix(x: object, name: str) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(x)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype.name}.")
+    if tensor.shape.rank != 2:
+        raise ValueError(f"{name}: expected a matrix, got shape {tensor.shape}.")
+    tensor = tf.cast(tensor, gpflow.default_float())
+    if tf.executing_eagerly() and not tf.reduce_all(tf.math.is_finite(tensor)):
+        raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+    return tensor
+
+
+def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> Optional[int]:
+    """How many columns the targets of a likelihood have, where it is known."""
+    if isinstance(likelihood, ScalarLikelihood):
+        return num_latent_gps
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return 1
+    dim: Optional[int] = likelihood.observation_dim
+    return dim
+
+
+def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:
+    layers = list(layers)
+    if not layers or not all(isinstance(layer, GPLayer) for layer in layers):
+        raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
+    for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
+        inducing = above.inducing_variable
+        if isinstance(inducing, InducingPoints) and inducing.Z.shape[1] != below.num_latent_gps:
+            raise ValueError(
+                f"layers: layer {index} has inducing inputs of dimension {inducing.Z.shape[1]}, expected"
+                f" {below.num_latent_gps}, the number of GPs of layer {index - 1}."
+            )
+    return layers
+
+
+def _check_likelihood(likelihood: Likelihood, num_latent_gps: int) -> Likelihood:
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood: expected a GPflow likelihood, got {likelihood!r}.")
+    if likelihood.latent_dim not in (None, num_latent_gps):
+        raise ValueError(
+            f"likelihood: {type(likelihood).__name__} takes {likelihood.latent_dim} latent functions,"
+            f" the last layer has {num_latent_gps}."
+        )
+    return likelihood

@@ -1,0 +1,414 @@
+"""Deep GPs with a structured Gaussian posterior, marginalised analytically."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Type, Union
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+
+from ..draws import quasi_normals, standard_normals
+from ..layers import GPLayer
+from ..posteriors.base import Conditional, InducingPosterior, Recursion
+from ..posteriors.monte_carlo import MonteCarloRecursion
+from ..posteriors.predictive import DeepGPPosterior
+from ..posteriors.stripes_and_arrow import StripesAndArrow
+from ..prediction import Mixture
+from ..validation import check_positive_integer
+from .base import DeepGPModel
+
+__all__ = ["DeepGP", "LayerOutput"]
+
+# How many sampled inputs a prediction carries through the layers at once: bounds its memory.
+_PREDICTION_ROWS = 16_384
+
+
+class LayerOutput(NamedTuple):
+    """A layer's draws and the conditional they come from."""
+
+    sample: tf.Tensor  # [S, N, T]
+    mean: tf.Tensor  # [S, N, T]
+    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
+
+
+class Prepared(NamedTuple):
+    """All that a pass through the layers needs and that no input enters."""
+
+    factors: list[tf.Tensor]  # per layer the Cholesky factor of K_MM
+    covariances: Any  # the blocks of q's covariance, see InducingPosterior.covariances
+
+
+class DeepGP(DeepGPModel):
+    r"""
+    A deep GP :math:`y \sim p(y | f^L), f^l = f_l(f^{l-1})` with a joint Gaussian posterior over the inducing
+    outputs of all layers (Lindinger et al. 2020). Train it like GPflow's ``SVGP``, which it is with one
+    layer.
+
+    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`.
+    :param likelihood: any GPflow likelihood.
+    :param posterior: the structure of the posterior: ``MeanField``, ``StripesAndArrow`` or
+        ``FullyCoupled``, or an instance such as ``BlockStructured(layers, pattern)``.
+    :param num_samples: draws of the hidden layers per point in training, S.
+    :param num_data: size of the whole training set, for minibatches.
+    :param marginalisation: "analytic" (Theorem 1), or "monte_carlo" to sample the inducing outputs in
+        training: unbiased too, with noisier gradients. Predictions are analytic in any case.
+    :param covariance_jitter: added to the variance of a layer's draws, J; GPflow's default jitter.
+    :param num_prediction_samples: components of the predicted mixture.
+    :param seed: of the draws that predictions are made with.
+    :raises ValueError: where layers, likelihood and posterior do not fit each other.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        likelihood: Likelihood,
+        posterior: Union[Type[InducingPosterior], InducingPosterior] = StripesAndArrow,
+        *,
+        num_samples: int = 5,
+        num_data: Optional[int] = None,
+        marginalisation: str = "analytic",
+        covariance_jitter: Optional[float] = None,
+        num_prediction_samples: int = 100,
+        seed: int = 0,
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__(
+            layers,
+            likelihood,
+            num_samples=num_samples,
+            num_prediction_samples=num_prediction_samples,
+            num_data=num_data,
+            seed=seed,
+            name=name,
+        )
+        self.inducing_posterior = _check_posterior(posterior, self.layers)
+        if marginalisation not in ("analytic", "monte_carlo"):
+            raise ValueError(
+                f"marginalisation: expected 'analytic' or 'monte_carlo', got {marginalisation!r}."
+            )
+        self.marginalisation = marginalisation
+        default_jitter = gpflow.config.default_jitter()
+        self.covariance_jitter = default_jitter if covariance_jitter is None else covariance_jitter
+
+    # The objective.
+
+    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
+        """The ELBO, which training maximises."""
+        return self.elbo(data)
+
+    @check_shapes(
+        "return: []",
+    )
+    def elbo(self, data: RegressionData, noise: Optional[Sequence[TensorType]] = None) -> tf.Tensor:
+        r"""
+        The evidence lower bound
+        :math:`\tfrac{N}{|B|} \sum_n \tfrac1S \sum_s E[\log p(y_n | f^L_{ns})] - KL[q(v) \| p(v)]`.
+
+        :param data: inputs [N, D] and targets [N, P].
+        :param noise: the draws of :meth:`draw_noise`; drawn if not given. Fix them for a
+            deterministic objective (``gpflow.optimizers.Scipy``).
+        """
+        X, Y = self._check_data(data)
+        prepared = self._prepare()
+        if noise is None:
+            noise = self.draw_noise(tf.shape(X)[0])
+        *_, output = self._walk(X, noise, prepared, self._training_recursion(noise, prepared))
+        f = self._as_mixture(output)
+        expectations = self._through_likelihood(
+            self.likelihood.variational_expectations, X, f, Y
+        )  # [S, N]
+        expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
+        return expected * self._scale(tf.shape(X)[0]) - self._prior_kl(prepared)
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL divergence of the posterior of the inducing outputs from their prior."""
+        return self._prior_kl(self._prepare())
+
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: Optional[int] = None,
+        seed: Optional[TensorType] = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the ELBO takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S; the model's own by default.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
+            a pure function.
+        :return: [S, N, T_l] for each hidden layer; then, with Monte Carlo marginalisation, [S, T_l, M_l]
+            for each layer.
+        """
+        S = self.num_samples if num_samples is None else num_samples
+        shapes = [[S, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
+        if self.marginalisation == "monte_carlo":
+            shapes += self._inducing_shapes(S)
+        return standard_normals(shapes, seed)
+
+    def _prepare(self) -> Prepared:
+        factors = [layer.factorise() for layer in self.layers]
+        return Prepared(factors, self.inducing_posterior.covariances())
+
+    def _prior_kl(self, prepared: Prepared) -> tf.Tensor:
+        return self.inducing_posterior.prior_kl(
+            [None if layer.whiten else f for layer, f in zip(self.layers, prepared.factors)]
+        )
+
+    def _training_recursion(self, noise: Sequence[TensorType], prepared: Prepared) -> Recursion:
+        if self.marginalisation == "monte_carlo":
+            inducing_noise = noise[len(self.layers) - 1 :][-len(self.layers) :]
+            draws = self.inducing_posterior.sample(inducing_noise)
+            return MonteCarloRecursion(draws, self.covariance_jitter)
+        return self._recursion(prepared)
+
+    def _recursion(self, prepared: Prepared) -> Recursion:
+        return self.inducing_posterior.recursion(prepared.covariances, self.covariance_jitter)
+
+    def _walk(
+        self,
+        X: tf.Tensor,
+        noise: Sequence[TensorType],
+        prepared: Prepared,
+        recursion: Recursion,
+    ) -> list[tuple[Optional[tf.Tensor], Conditional]]:
+        """
+        Carry the inputs through the layers: project, condition, sample.
+
+        :param X: inputs [N, D].
+        :param noise: [S, N or 1, T_l] for as many layers as are to be sampled.
+        :return: for each layer its draws [N, S, T_l] (``None`` where there was no noise) and conditional.
+            Points lead inside: the S draws of a point share the projections of its input.
+        """
+        outputs: list[tuple[Optional[tf.Tensor], Conditional]] = []
+        F = X[:, None, :]  # [N, 1, D]
+        for index, (layer, factor) in enumerate(zip(self.layers, prepared.factors)):
+            conditional = recursion.condition(layer.project(F, factor))
+            sampled = index < len(self.layers) - 1 or len(noise) == len(self.layers)
+            if sampled:
+                F = recursion.sample(tf.transpose(noise[index], [1, 0, 2]))
+            outputs.append((F if sampled else None, conditional))
+        return outputs
+
+    @staticmethod
+    def _as_mixture(output: tuple[Optional[tf.Tensor], Conditional]) -> Mixture:
+        _, (mean, covariance) = output
+        variance = covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
+        means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
+        return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
+
+    @check_shapes(
+        "X: [N, D]",
+    )
+    def propagate(
+        self, X: InputData, noise: Optional[Sequence[TensorType]] = None
+    ) -> list[LayerOutput]:
+        """
+        Draws of every layer, with the conditionals that they come from.
+
+        :param X: inputs.
+        :param noise: standard normal draws, [S, N, T_l] for each layer; drawn if not given.
+        """
+        X = tf.cast(X, gpflow.default_float())
+        if noise is None:
+            S = self.num_samples
+            noise = standard_normals(
+                [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
+            )
+        if len(noise) != len(self.layers):
+            raise ValueError(
+                f"noise: expected draws for each of {len(self.layers)} layers, got {len(noise)}."
+            )
+        prepared = self._prepare()
+        outputs = self._walk(X, noise, prepared, self._recursion(prepared))
+        S = tf.shape(noise[0])[0]
+        return [
+            LayerOutput(*(_samples_first(x, S) for x in (sample, *conditional)))
+            for sample, conditional in outputs
+        ]
+
+    # Predictions.
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. It does not follow later changes of the model until
+        ``update_cache()``.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
+    def predict_f_mixture(
+        self,
+        Xnew: InputData,
+        num_samples: Optional[int] = None,
+        *,
+        prepared: Optional[Prepared] = None,
+    ) -> Mixture:
+        noise = self._prediction_noise(num_samples)
+        means, variances = self._in_parts(
+            lambda prepared, X: self._as_mixture(
+                self._walk(X, noise, prepared, self._recursion(prepared))[-1]
+            )[:2],
+            Xnew,
+            len(noise[0]) if noise else 1,
+            prepared,
+        )
+        return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
+
+    def _predict_f_output_mixture(
+        self, Xnew: InputData, prepared: Optional[Prepared] = None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        noise = self._prediction_noise(None)
+
+        def part(prepared: Prepared, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            _, (mean, covariance) = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
+            if covariance.shape.rank == 3:
+                covariance = tf.linalg.diag(covariance)
+            return tf.transpose(mean, [1, 0, 2]), tf.transpose(covariance, [1, 0, 2, 3])
+
+        S = len(noise[0]) if noise else 1
+        means, covariances = self._in_parts(part, Xnew, S, prepared)
+        return means, covariances, _equal_log_weights(S)
+
+    def _predict_f_joint_mixture(
+        self, Xnew: InputData, prepared: Optional[Prepared] = None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        prepared = prepared or self._prepare()
+        S = 1 if len(self.layers) == 1 else self.num_prediction_samples
+        # Only the output layer is marginalised: given the other layers' inducing outputs its own have
+        # the mean m + L e with no noise of its own.
+        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
+        noise = standard_normals(self._inducing_shapes(S), seeds[0])
+        noise[-1] = tf.zeros_like(noise[-1])
+        draws = self.inducing_posterior.sample(noise)
+        F = self._sample_joint(Xnew, draws[:-1], prepared, S, seeds[1])
+        A, covariance = self.layers[-1].joint_projection(F, prepared.factors[-1])
+        mean = tf.matmul(draws[-1][:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
+        own = self.inducing_posterior.own_covariance(len(self.layers) - 1)  # [P, M, M]
+        covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
+        mean = tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F)
+        return mean, covariance, _equal_log_weights(S)
+
+    def _sample_f(
+        self,
+        Xnew: InputData,
+        num_samples: int,
+        full_cov: bool,
+        prepared: Optional[Prepared] = None,
+    ) -> tf.Tensor:
+        prepared = prepared or self._prepare()
+        if full_cov:
+            noise = standard_normals(self._inducing_shapes(num_samples))
+            draws = self.inducing_posterior.sample(noise)
+            return self._sample_joint(Xnew, draws, prepared, num_samples)
+
+        def part(prepared: Prepared, X: tf.Tensor) -> tuple[tf.Tensor]:
+            shapes = [[num_samples, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
+            noise = standard_normals(shapes)
+            sample, _ = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
+            return (_samples_first(sample, num_samples),)
+
+        return self._in_parts(part, Xnew, num_samples, prepared)[0]
+
+    def _sample_joint(
+        self,
+        X: tf.Tensor,
+        inducing_outputs: Sequence[tf.Tensor],
+        prepared: Prepared,
+        num_samples: int,
+        seed: Optional[TensorType] = None,
+    ) -> tf.Tensor:
+        """Coherent draws [S, N, T_l] of the functions of the layers whose inducing outputs are given."""
+        shapes = [[num_samples, v.shape[1], tf.shape(X)[0], 1] for v in inducing_outputs]
+        noise = standard_normals(shapes, seed)
+        F = tf.broadcast_to(X, [num_samples, *tf.unstack(tf.shape(X))])
+        for layer, factor, v, z in zip(self.layers, prepared.factors, inducing_outputs, noise):
+            mean, covariance = layer.joint_conditional(F, factor, v)
+            diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter()
+            scale = tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal))
+            F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
+        return F
+
+    def _inducing_shapes(self, num_samples: int) -> list[list[int]]:
+        return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
+
+    def _prediction_noise(self, num_samples: Optional[int]) -> list[np.ndarray]:
+        """
+        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good
+        as with draws of its own, and a prediction does not depend on the points beside it.
+        """
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
+
+    def _in_parts(
+        self,
+        function: Callable[[Prepared, tf.Tensor], tuple[tf.Tensor, ...]],
+        X: InputData,
+        num_samples: int,
+        prepared: Optional[Prepared],
+    ) -> tuple[tf.Tensor, ...]:
+        """``function`` of all inputs, which has the points on its results' second axis, part by part."""
+        prepared = prepared or self._prepare()
+        X = tf.cast(X, gpflow.default_float())
+        size = max(1, _PREDICTION_ROWS // num_samples)
+        if X.shape[0] is not None and X.shape[0] <= size:
+            return function(prepared, X)
+        N = tf.shape(X)[0]
+        if tf.executing_eagerly():
+            pieces = [function(prepared, X[i : i + size]) for i in range(0, int(N), size)]
+            return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
+        padded = tf.pad(X, [[0, (-N) % size], [0, 0]])
+        parts = tf.map_fn(
+            lambda x: function(prepared, x),
+            tf.reshape(padded, [-1, size, X.shape[1]]),
+            fn_output_signature=tuple(
+                tf.nest.map_structure(lambda x: x.dtype, function(prepared, X[:1]))
+            ),
+        )  # [parts, S, size, ...]
+
+        def join(x: tf.Tensor) -> tf.Tensor:
+            x = tf.transpose(x, [1, 0, 2, *range(3, x.shape.rank)])
+            return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])[:, :N]
+
+        return tuple(join(x) for x in parts)
+
+
+def _equal_log_weights(num_samples: TensorType) -> tf.Tensor:
+    size = tf.cast(num_samples, gpflow.default_float())
+    return tf.fill([num_samples], -tf.math.log(size))
+
+
+def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
+    """[N, S or 1, ...] as [S, N, ...]."""
+    x = tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    return tf.broadcast_to(x, tf.concat([[num_samples], tf.shape(x)[1:]], axis=0))
+
+
+def _check_posterior(
+    posterior: Union[Type[InducingPosterior], InducingPosterior], layers: Sequence[GPLayer]
+) -> InducingPosterior:
+    if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
+        return posterior(layers)
+    if not isinstance(posterior, InducingPosterior):
+        raise TypeError(
+            "posterior: expected MeanField, FullyCoupled, StripesAndArrow, or an instance such as"
+            f" BlockStructured(layers, pattern), got {posterior!r}."
+        )
+    sizes = [(layer.num_latent_gps, layer.num_inducing) for layer in layers]
+    own_sizes = list(zip(posterior.num_latent_gps, posterior.num_inducing))
+    if own_sizes != sizes:
+        raise ValueError(
+            "posterior: expected one over these layers, of (num_latent_gps, num_inducing) ="
+            f" {sizes}, got one of {own_sizes}."
+        )
+    return posterior

@@ -1,0 +1,244 @@
+"""Any structure a user can name, and full coupling: the masked dense factor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import Parameter, TensorType
+from gpflow.utilities import triangular
+
+from ..layers import GPLayer, Projection
+from ..linalg import covariance_forms, pair_forms
+from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+from .mean_field import project_mean
+
+__all__ = ["BlockStructured", "FullyCoupled"]
+
+
+class _Blocks(NamedTuple):
+    """One layer of q: mean [M, T], covariance with each layer k below it and with itself."""
+
+    mean: tf.Tensor
+    below: list[tf.Tensor]  # [T_l, T_k, M_l, M_k] for each k < l
+    own: tf.Tensor  # [T_l, T_l, M_l, M_l]
+
+
+class MaskedTriangular(tfp.bijectors.Bijector):
+    """
+    A vector of free entries to a lower-triangular matrix that is zero outside a mask.
+
+    It only moves numbers, as GPflow's own ``triangular()`` does.
+
+    :param mask: [size, size], boolean, lower triangular.
+    """
+
+    def __init__(self, mask: np.ndarray) -> None:
+        self._size = len(mask)
+        self._indices = np.flatnonzero(mask)[:, None]
+        super().__init__(
+            forward_min_event_ndims=1,
+            inverse_min_event_ndims=2,
+            is_constant_jacobian=True,
+            parameters={"mask": mask},
+            name="masked_triangular",
+        )
+
+    def _forward(self, x: tf.Tensor) -> tf.Tensor:
+        flat = tf.scatter_nd(self._indices, x[0], [self._size**2])
+        return tf.reshape(flat, [1, self._size, self._size])
+
+    def _inverse(self, y: tf.Tensor) -> tf.Tensor:
+        return tf.gather_nd(tf.reshape(y, [-1]), self._indices)[None]
+
+    def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.zeros([], x.dtype)
+
+    def _forward_event_shape(self, input_shape: tf.TensorShape) -> tf.TensorShape:
+        return input_shape[:-1].concatenate([self._size, self._size])
+
+    def _inverse_event_shape(self, output_shape: tf.TensorShape) -> tf.TensorShape:
+        return output_shape[:-2].concatenate([len(self._indices)])
+
+
+class BlockStructured(InducingPosterior):
+    """
+    q(v) = N(m, L L^T) with any user-given pattern of M x M blocks in the lower-triangular L.
+
+    It is treated as a dense factor that is zero outside the pattern: the readable definition that
+    every faster structure must equal, for one more idea than it costs flops.
+
+    ``q_mu`` [T M, 1] and ``q_sqrt`` [1, T M, T M] are in GPflow's shapes.
+
+    :param pattern: [T, T], boolean, lower triangular: which GP pairs (row, column) are coupled in the
+        factor; T is the number of GPs of all layers, in the joint order.
+    :raises ValueError: where the pattern is not a lower-triangular [T, T] array with a full diagonal.
+    """
+
+    def __init__(
+        self, layers: Sequence[GPLayer], pattern: TensorType, name: Optional[str] = None
+    ) -> None:
+        super().__init__(layers, name=name)
+        self._pattern = _check_pattern(pattern, sum(self.num_latent_gps))
+        size = sum(self._gp_sizes())
+        self.q_mu = Parameter(np.zeros((size, 1)), dtype=gpflow.default_float())
+        blocks = [tf.linalg.LinearOperatorFullMatrix(b) for f in initial_factors(layers) for b in f]
+        factor = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()[None]
+        complete = self._pattern.sum() == len(self._pattern) * (len(self._pattern) + 1) // 2
+        transform = triangular() if complete else MaskedTriangular(self._dense_mask())
+        self.q_sqrt = Parameter(factor, transform=transform)
+
+    @property
+    def pattern(self) -> np.ndarray:
+        return self._pattern.copy()
+
+    def covariances(self) -> list[_Blocks]:
+        means, rows = self._means(), self._rows()
+        layers = []
+        for above, (mean, row) in enumerate(zip(means, rows)):
+            blocks = [
+                self._block(above, k, tf.matmul(row[:, : rows[k].shape[1]], rows[k], transpose_b=True))
+                for k in range(above + 1)
+            ]
+            layers.append(_Blocks(tf.transpose(mean), blocks[:-1], blocks[-1]))
+        return layers
+
+    def recursion(self, covariances: list[_Blocks], jitter: float) -> Recursion:
+        return _DenseRecursion(covariances, jitter)
+
+    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.q_mu)[:, 0], tf.convert_to_tensor(self.q_sqrt)[0]
+
+    def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
+        self.q_mu.assign(mean[:, None])
+        self.q_sqrt.assign(scale_tril[None])
+
+    def _rows(self) -> list[tf.Tensor]:
+        """The factor's rows by layer, without the columns of the layers above: [T_l M_l, columns]."""
+        slices = self._layer_slices()
+        rows = tf.split(self.dense()[1], [s.stop - s.start for s in slices], axis=0)
+        return [row[:, : s.stop] for row, s in zip(rows, slices)]
+
+    def _block(self, above: int, below: int, matrix: tf.Tensor) -> tf.Tensor:
+        """[T_l M_l, T_k M_k] as [T_l, T_k, M_l, M_k]."""
+        shape = [self.num_latent_gps[above], self.num_inducing[above]]
+        shape += [self.num_latent_gps[below], self.num_inducing[below]]
+        return tf.transpose(tf.reshape(matrix, shape), [0, 2, 1, 3])
+
+    def _means(self) -> list[tf.Tensor]:
+        slices = self._layer_slices()
+        parts = tf.split(self.dense()[0], [s.stop - s.start for s in slices])
+        return [
+            tf.reshape(part, [t, m])
+            for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
+        ]
+
+    def _row_blocks(self) -> list[list[tf.Tensor]]:
+        return [
+            [tf.reshape(row, [t, m, row.shape[1]])]
+            for row, t, m in zip(self._rows(), self.num_latent_gps, self.num_inducing)
+        ]
+
+    def _log_diagonal(self) -> tf.Tensor:
+        return log_abs_diagonal(self.q_sqrt)
+
+    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        num_samples = tf.shape(noise[0])[0]
+        joint = tf.concat([tf.reshape(e, [num_samples, e.shape[1] * e.shape[2]]) for e in noise], 1)
+        product = tf.matmul(joint, self.dense()[1], transpose_b=True)  # [S, T M]
+        parts = tf.split(product, [s.stop - s.start for s in self._layer_slices()], axis=1)
+        return [
+            tf.reshape(part, [num_samples, t, m])
+            for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
+        ]
+
+    def own_covariance(self, layer: int) -> tf.Tensor:
+        rows = self._layer_slices()[layer]
+        factor = self.dense()[1][rows, rows]
+        own = self._block(layer, layer, tf.matmul(factor, factor, transpose_b=True))
+        return tf.transpose(tf.linalg.diag_part(tf.transpose(own, [2, 3, 0, 1])), [2, 0, 1])
+
+
+class FullyCoupled(BlockStructured):
+    """
+    q(v) = N(m, L L^T) with a full lower-triangular L: every GP of every layer coupled with every other
+    (Lindinger et al. 2020, section 3). The most flexible and the dearest structure.
+    """
+
+    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+        num_gps = sum(layer.num_latent_gps for layer in layers)
+        super().__init__(layers, np.tril(np.ones((num_gps, num_gps), dtype=bool)), name=name)
+
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        return [(self.q_mu, self.q_sqrt)]
+
+
+class _DenseRecursion(Recursion):
+    """
+    The Cholesky factorisation of S~ by rows: with G its factor, f = mu~ + G z. Layer by layer,
+    R = G^-1 S~_{below, l}; mean = mu~ + R^T z; covariance = S~_ll - R^T R; one small Cholesky.
+    """
+
+    def __init__(self, layers: list[_Blocks], jitter: float) -> None:
+        super().__init__(jitter)
+        self._layers = layers
+        self._bases: list[tf.Tensor] = []
+        self._below: list[list[tf.Tensor]] = []  # per layer its R, block by block: [N, S, T_k, T_l]
+        self._own: list[tf.Tensor] = []  # per layer the diagonal block of G: [N, S, T_l, T_l]
+        self._noise: list[tf.Tensor] = []  # per layer z as a column: [N, S, T_l, 1]
+
+    def condition(self, projection: Projection) -> Conditional:
+        layer = self._layers[len(self._bases)]
+        mean = project_mean(projection, layer.mean)
+        covariance = covariance_forms(projection.basis, layer.own)
+        diagonal = tf.linalg.diag_part(covariance) + projection.residual
+        covariance = tf.linalg.set_diag(covariance, diagonal)
+
+        R: list[tf.Tensor] = []
+        for k, block in enumerate(layer.below):
+            right = tf.linalg.matrix_transpose(pair_forms(projection.basis, block, self._bases[k]))
+            for j in range(k):
+                right -= tf.matmul(self._below[k][j], R[j], transpose_a=True)
+            R.append(tf.linalg.triangular_solve(self._own[k], right))
+            mean += tf.matmul(R[k], self._noise[k], transpose_a=True)[..., 0]
+            covariance -= tf.matmul(R[k], R[k], transpose_a=True)
+
+        self._bases.append(projection.basis)
+        self._below.append(R)
+        self._conditional = Conditional(mean, covariance)
+        return self._conditional
+
+    def sample(self, noise: tf.Tensor) -> tf.Tensor:
+        mean, covariance = self._conditional
+        diagonal = tf.linalg.diag_part(covariance) + self.jitter
+        self._own.append(tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal)))
+        self._noise.append(noise[..., None])
+        return mean + tf.matmul(self._own[-1], self._noise[-1])[..., 0]
+
+
+def _check_pattern(pattern: TensorType, num_gps: int) -> np.ndarray:
+    array = np.asarray(pattern)
+    if array.shape != (num_gps, num_gps):
+        raise ValueError(
+            f"pattern: expected shape [{num_gps}, {num_gps}], one row and column for each GP of all"
+            f" layers, got {list(array.shape)}."
+        )
+    if array.dtype.kind not in "biu" or not np.isin(array, [0, 1]).all():
+        raise ValueError(f"pattern: expected boolean entries, got dtype {array.dtype}.")
+    array = array.astype(bool)
+    if np.triu(array, 1).any():
+        row, column = np.argwhere(np.triu(array, 1))[0]
+        raise ValueError(
+            f"pattern: expected a lower-triangular array, got an entry above the diagonal at"
+            f" ({row}, {column})."
+        )
+    if not array.diagonal().all():
+        raise ValueError(
+            f"pattern: expected every GP to be coupled with itself, got no diagonal entry at"
+            f" {int(np.argmin(array.diagonal()))}."
+        )
+    return array

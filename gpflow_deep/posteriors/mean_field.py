@@ -1,0 +1,125 @@
+"""The mean-field posterior: no coupling between GPs (Salimbeni & Deisenroth 2017)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import Parameter
+from gpflow.utilities import triangular
+
+from ..layers import GPLayer, Projection
+from ..linalg import diagonal_forms, quadratic_forms
+from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+
+__all__ = ["MeanField"]
+
+
+class _Layer(NamedTuple):
+    """One layer of q: its mean [M, T] and covariance blocks [T, M, M]."""
+
+    mean: tf.Tensor
+    covariance: tf.Tensor
+
+
+def project_mean(projection: Projection, mean: tf.Tensor) -> tf.Tensor:
+    """mu~ [N, S, T] of Theorem 1, for the mean ``mean`` [M, T] of the inducing outputs."""
+    if projection.basis.shape.rank == 3:
+        return tf.matmul(projection.basis, mean) + projection.mean
+    return tf.einsum("nstm,mt->nst", projection.basis, mean) + projection.mean
+
+
+def project_variance(projection: Projection, covariance: tf.Tensor) -> tf.Tensor:
+    """The diagonal of S~, [N, S, T], for the covariances ``covariance`` [T, M, M] of each GP."""
+    basis = projection.basis
+    if basis.shape.rank == 3:
+        return projection.residual + quadratic_forms(basis, covariance)
+    return projection.residual + diagonal_forms(basis, covariance, basis)
+
+
+class MeanField(InducingPosterior):
+    """
+    q(v) = prod_l prod_t N(m_lt, L_lt L_lt^T): T M (M + 1) / 2 entries; the cheapest, and the usual
+    doubly stochastic deep GP. With one layer it is GPflow's SVGP.
+
+    ``q_mu[l]`` [M, T] and ``q_sqrt[l]`` [T, M, M] are in GPflow's shapes.
+    """
+
+    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+        super().__init__(layers, name=name)
+        factors = initial_factors(layers)
+        self.q_mu = [
+            Parameter(np.zeros((m, t)), dtype=gpflow.default_float())
+            for m, t in zip(self.num_inducing, self.num_latent_gps)
+        ]
+        self.q_sqrt = [Parameter(factor, transform=triangular()) for factor in factors]
+
+    @property
+    def pattern(self) -> np.ndarray:
+        return np.eye(sum(self.num_latent_gps), dtype=bool)
+
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        return list(zip(self.q_mu, self.q_sqrt))
+
+    def covariances(self) -> list[_Layer]:
+        return [
+            _Layer(tf.convert_to_tensor(q_mu), self.own_covariance(layer))
+            for layer, q_mu in enumerate(self.q_mu)
+        ]
+
+    def recursion(self, covariances: list[_Layer], jitter: float) -> Recursion:
+        return _IndependentRecursion(covariances, jitter)
+
+    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
+        blocks = [
+            tf.linalg.LinearOperatorFullMatrix(factor)
+            for q_sqrt in self.q_sqrt
+            for factor in tf.unstack(tf.convert_to_tensor(q_sqrt))
+        ]
+        mean = tf.concat([tf.reshape(m, [-1]) for m in self._means()], axis=0)
+        return mean, tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
+
+    def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
+        for layer, rows in enumerate(self._layer_slices()):
+            shape = (self.num_latent_gps[layer], self.num_inducing[layer])
+            self.q_mu[layer].assign(mean[rows].reshape(shape).T)
+            blocks = scale_tril[rows, rows].reshape(shape * 2)
+            self.q_sqrt[layer].assign(np.einsum("tmtk->tmk", blocks))
+
+    def _means(self) -> list[tf.Tensor]:
+        return [tf.transpose(q_mu) for q_mu in self.q_mu]
+
+    def _row_blocks(self) -> list[list[tf.Tensor]]:
+        return [[tf.convert_to_tensor(q_sqrt)] for q_sqrt in self.q_sqrt]
+
+    def _log_diagonal(self) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
+
+    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.einsum("tmk,stk->stm", q_sqrt, e) for q_sqrt, e in zip(self.q_sqrt, noise)]
+
+    def own_covariance(self, layer: int) -> tf.Tensor:
+        return tf.matmul(self.q_sqrt[layer], self.q_sqrt[layer], transpose_b=True)
+
+
+class _IndependentRecursion(Recursion):
+    """Every GP for itself: the conditional is the marginal, and its covariance is diagonal."""
+
+    def __init__(self, layers: list[_Layer], jitter: float) -> None:
+        super().__init__(jitter)
+        self._remaining = iter(layers)
+
+    def condition(self, projection: Projection) -> Conditional:
+        layer = next(self._remaining)
+        self._conditional = Conditional(
+            mean=project_mean(projection, layer.mean),
+            covariance=project_variance(projection, layer.covariance),
+        )
+        return self._conditional
+
+    def sample(self, noise: tf.Tensor) -> tf.Tensor:
+        mean, variance = self._conditional
+        return mean + tf.sqrt(variance + self.jitter) * noise

@@ -1,0 +1,40 @@
+"""Sampling the inducing outputs, instead of marginalising them."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import tensorflow as tf
+
+from ..layers import Projection
+from .base import Conditional, Recursion
+
+__all__ = ["MonteCarloRecursion"]
+
+
+class MonteCarloRecursion(Recursion):
+    """
+    A pass through the layers given draws of all inducing outputs, one for every sample: the layers are
+    then independent (Havasi et al. 2018; the comparison of Lindinger et al. 2020, Figure 2).
+
+    :param inducing_outputs: per layer [S, T, M].
+    """
+
+    def __init__(self, inducing_outputs: Sequence[tf.Tensor], jitter: float) -> None:
+        super().__init__(jitter)
+        self._remaining = iter(inducing_outputs)
+
+    def condition(self, projection: Projection) -> Conditional:
+        v = tf.transpose(next(self._remaining), [0, 2, 1])  # [S, M, T]
+        if projection.basis.shape.rank == 3:
+            basis = tf.transpose(projection.basis, [1, 0, 2])  # [S or 1, N, M]
+            mean = tf.transpose(tf.matmul(basis, v), [1, 0, 2])
+        else:
+            mean = tf.reduce_sum(projection.basis * tf.transpose(v, [0, 2, 1]), axis=-1)
+        mean += projection.mean
+        self._conditional = Conditional(mean, projection.residual + tf.zeros_like(mean))
+        return self._conditional
+
+    def sample(self, noise: tf.Tensor) -> tf.Tensor:
+        mean, variance = self._conditional
+        return mean + tf.sqrt(variance + self.jitter) * noise

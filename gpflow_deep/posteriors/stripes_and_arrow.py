@@ -1,0 +1,292 @@
+"""The stripes-and-arrow posterior (Lindinger et al. 2020, section 3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import Parameter
+from gpflow.utilities import triangular
+
+from ..layers import GPLayer, Projection
+from ..linalg import covariance_forms, diagonal_forms, pair_forms
+from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+from .mean_field import project_mean, project_variance
+
+__all__ = ["StripesAndArrow"]
+
+
+class _Stripe(NamedTuple):
+    """A hidden layer of q: GP t is coupled with the GPs of the same index t only."""
+
+    mean: tf.Tensor  # [M, T]
+    below: list[tf.Tensor]  # [min(T_l, T_k), M_l, M_k] for each k < l
+    own: tf.Tensor  # [T, M, M]
+
+
+class _Arrow(NamedTuple):
+    """The output layer of q: every GP is coupled with every other."""
+
+    mean: tf.Tensor  # [M, P]
+    below: list[tf.Tensor]  # [P, T_k, M_L, M_k] for each hidden k
+    own: tf.Tensor  # [P, P, M, M]
+
+
+class StripesAndArrow(InducingPosterior):
+    """
+    q(v) = N(m, L L^T) with L coupling a hidden GP with the hidden GPs of the same index in other layers
+    (stripes), and the output layer's GPs with all GPs (arrow).
+
+    Its hidden layers are independent chains of scalars, so that conditioning is elementwise arithmetic:
+    the cost of the small covariances is N tau L^3 instead of N (tau L)^3, and of the order of three
+    mean-field steps in all. Where hidden layers differ in width, a stripe runs through the layers that
+    have a GP of its index.
+
+    Stored: ``q_mu[l]`` [M, T] for each layer; ``q_sqrt[l]``, the triangular diagonal blocks [T, M, M] of a
+    hidden layer and, last, the output layer's [1, P M, P M]; ``stripes[l][k]`` [min(T_l, T_k), M_l, M_k]
+    for hidden k < l; ``arrow[k]`` [P, T_k, M_L, M_k].
+    """
+
+    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+        super().__init__(layers, name=name)
+        widths, sizes = self.num_latent_gps, self.num_inducing
+        float_type = gpflow.default_float()
+        *hidden, output = initial_factors(layers)
+        joint = tf.linalg.LinearOperatorBlockDiag(
+            [tf.linalg.LinearOperatorFullMatrix(block) for block in output]
+        ).to_dense()[None]
+
+        def zeros(*shape: int) -> Parameter:
+            return Parameter(np.zeros(shape), dtype=float_type)
+
+        self.q_mu = [zeros(m, t) for m, t in zip(sizes, widths)]
+        self.q_sqrt = [Parameter(factor, transform=triangular()) for factor in [*hidden, joint]]
+        self.stripes = [
+            [zeros(min(widths[l], widths[k]), sizes[l], sizes[k]) for k in range(l)]
+            for l in range(self._num_hidden)
+        ]
+        self.arrow = [
+            zeros(widths[-1], widths[k], sizes[-1], sizes[k]) for k in range(self._num_hidden)
+        ]
+
+    @property
+    def _num_hidden(self) -> int:
+        return len(self.num_latent_gps) - 1
+
+    @property
+    def pattern(self) -> np.ndarray:
+        index = np.concatenate([np.arange(t) for t in self.num_latent_gps])
+        pattern = index[:, None] == index[None, :]
+        pattern[-self.num_latent_gps[-1] :, :] = True
+        return np.tril(pattern)
+
+    def covariances(self) -> list[_Stripe | _Arrow]:
+        hidden = range(self._num_hidden)
+        rows = [[*self.stripes[l], self.q_sqrt[l]] for l in hidden]  # factor's blocks [t, M_l, M_j]
+        layers: list[_Stripe | _Arrow] = []
+        for l in hidden:
+            blocks = [self._stripe_covariance(rows[l], rows[k]) for k in range(l + 1)]
+            layers.append(_Stripe(tf.convert_to_tensor(self.q_mu[l]), blocks[:-1], blocks[-1]))
+        arrow = [self._arrow_covariance(row) for row in rows]
+        layers.append(_Arrow(tf.convert_to_tensor(self.q_mu[-1]), arrow, self._output_covariance()))
+        return layers
+
+    def _stripe_covariance(self, row: Sequence[tf.Tensor], lower: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Blocks of L L^T between a hidden layer and a lower one (or itself): [t, M_l, M_k]."""
+        width = min(row[-1].shape[0], lower[-1].shape[0])
+        products = []
+        for a, b in zip(row, lower):
+            t = min(width, a.shape[0], b.shape[0])
+            products.append(_pad(tf.matmul(a[:t], b[:t], transpose_b=True), width, axis=0))
+        return tf.add_n(products)
+
+    def _arrow_covariance(self, row: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Blocks of L L^T between the output layer and a hidden one: [P, T_k, M_L, M_k]."""
+        width = row[-1].shape[0]
+        products = []
+        for a, b in zip(self.arrow, row):
+            t = min(width, a.shape[1], b.shape[0])
+            product = tf.matmul(a[:, :t], b[:t], transpose_b=True)
+            products.append(_pad(product, width, axis=1))
+        return tf.add_n(products)
+
+    def _output_covariance(self) -> tf.Tensor:
+        """Blocks of L L^T of the output layer: [P, P, M, M]."""
+        rows = tf.concat([*self._arrow_rows(), self._output_rows()], axis=-1)  # [P, M, columns]
+        P, M, columns = rows.shape
+        flat = tf.reshape(rows, [P * M, columns])
+        return _blocks(tf.matmul(flat, flat, transpose_b=True), P)
+
+    def _arrow_rows(self) -> list[tf.Tensor]:
+        """The arrow's blocks as rows of each output GP: [P, M_L, T_k M_k]."""
+        return [
+            tf.reshape(tf.transpose(a, [0, 2, 1, 3]), [a.shape[0], a.shape[2], -1])
+            for a in self.arrow
+        ]
+
+    def _output_rows(self) -> tf.Tensor:
+        """The output layer's own factor as rows of each output GP: [P, M, P M]."""
+        P, M = self.num_latent_gps[-1], self.num_inducing[-1]
+        return tf.reshape(self.q_sqrt[-1], [P, M, P * M])
+
+    def recursion(self, covariances: list[_Stripe | _Arrow], jitter: float) -> Recursion:
+        return _ChainRecursion(covariances, jitter)
+
+    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
+        gps = [(l, t) for l, width in enumerate(self.num_latent_gps) for t in range(width)]
+        output = _blocks(self.q_sqrt[-1][0], self.num_latent_gps[-1])
+
+        def block(row: tuple[int, int], column: tuple[int, int]) -> tf.Tensor:
+            (l, t), (k, u) = row, column
+            if k <= l and l == self._num_hidden:
+                return output[t, u] if k == l else self.arrow[k][t, u]
+            if k <= l and t == u:
+                return self.q_sqrt[l][t] if k == l else self.stripes[l][k][t]
+            shape = [self.num_inducing[l], self.num_inducing[k]]
+            return tf.zeros(shape, gpflow.default_float())
+
+        mean = tf.concat([tf.reshape(m, [-1]) for m in self._means()], axis=0)
+        rows = [tf.concat([block(row, column) for column in gps], axis=1) for row in gps]
+        return mean, tf.concat(rows, axis=0)
+
+    def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
+        slices, widths, sizes = self._layer_slices(), self.num_latent_gps, self.num_inducing
+
+        def blocks(l: int, k: int) -> np.ndarray:
+            shape = [widths[l], sizes[l], widths[k], sizes[k]]
+            return scale_tril[slices[l], slices[k]].reshape(shape).transpose(0, 2, 1, 3)
+
+        for l in range(self._num_hidden):
+            for k in range(l + 1):
+                width = min(widths[l], widths[k])
+                stripe = blocks(l, k)[range(width), range(width)]
+                (self.q_sqrt[l] if k == l else self.stripes[l][k]).assign(stripe)
+            self.arrow[l].assign(blocks(self._num_hidden, l))
+        self.q_sqrt[-1].assign(scale_tril[slices[-1], slices[-1]][None])
+        for q_mu, rows, t, m in zip(self.q_mu, slices, widths, sizes):
+            q_mu.assign(mean[rows].reshape(t, m).T)
+
+    def _means(self) -> list[tf.Tensor]:
+        return [tf.transpose(q_mu) for q_mu in self.q_mu]
+
+    def _row_blocks(self) -> list[list[tf.Tensor]]:
+        hidden = [
+            [tf.convert_to_tensor(block) for block in [*self.stripes[l], self.q_sqrt[l]]]
+            for l in range(self._num_hidden)
+        ]
+        return [*hidden, [*self._arrow_rows(), self._output_rows()]]
+
+    def _log_diagonal(self) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
+
+    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        products = []
+        for l in range(self._num_hidden):
+            product = tf.einsum("tmk,stk->stm", self.q_sqrt[l], noise[l])
+            for k, stripe in enumerate(self.stripes[l]):
+                part = tf.einsum("tmk,stk->stm", stripe, noise[k][:, : stripe.shape[0]])
+                product += _pad(part, self.num_latent_gps[l], axis=1)
+            products.append(product)
+        output = tf.einsum("ptmk,stk->spm", self._output_blocks(), noise[-1])
+        for a, e in zip(self.arrow, noise):
+            output += tf.einsum("ptmk,stk->spm", a, e)
+        return [*products, output]
+
+    def _output_blocks(self) -> tf.Tensor:
+        return _blocks(self.q_sqrt[-1][0], self.num_latent_gps[-1])
+
+    def own_covariance(self, layer: int) -> tf.Tensor:
+        own = self._output_rows() if layer == self._num_hidden else self.q_sqrt[layer]
+        return tf.matmul(own, own, transpose_b=True)
+
+
+class _ChainRecursion(Recursion):
+    """
+    Hidden layers: for each index t a Cholesky factorisation of scalars, all t at once. Output layer: its
+    covariance with each chain, whitened by that chain's factor.
+    """
+
+    def __init__(self, layers: list[_Stripe | _Arrow], jitter: float) -> None:
+        super().__init__(jitter)
+        self._layers = layers
+        self._bases: list[tf.Tensor] = []
+        self._below: list[list[tf.Tensor]] = []  # per layer its R: [N, S, min(T_l, T_k)]
+        self._own: list[tf.Tensor] = []  # per layer the diagonal of G: [N, S, T_l]
+        self._noise: list[tf.Tensor] = []  # [N, S, T_l]
+
+    def condition(self, projection: Projection) -> Conditional:
+        layer = self._layers[len(self._bases)]
+        mean = project_mean(projection, layer.mean)
+        if isinstance(layer, _Arrow):
+            self._conditional = self._condition_output(layer, projection, mean)
+        else:
+            self._conditional = self._condition_hidden(layer, projection, mean)
+        self._bases.append(projection.basis)
+        return self._conditional
+
+    def _condition_hidden(
+        self, layer: _Stripe, projection: Projection, mean: tf.Tensor
+    ) -> Conditional:
+        width = mean.shape[-1]
+        variance = project_variance(projection, layer.own)
+        R: list[tf.Tensor] = []
+        for k, block in enumerate(layer.below):
+            R.append(self._whiten(k, diagonal_forms(projection.basis, block, self._bases[k]), R))
+            mean += _pad(R[k] * self._noise[k][..., : R[k].shape[-1]], width, axis=-1)
+            variance -= _pad(tf.square(R[k]), width, axis=-1)
+        self._below.append(R)
+        return Conditional(mean, variance)
+
+    def _condition_output(
+        self, layer: _Arrow, projection: Projection, mean: tf.Tensor
+    ) -> Conditional:
+        covariance = covariance_forms(projection.basis, layer.own)
+        diagonal = tf.linalg.diag_part(covariance) + projection.residual
+        covariance = tf.linalg.set_diag(covariance, diagonal)
+        R: list[tf.Tensor] = []
+        for k, block in enumerate(layer.below):
+            R.append(self._whiten(k, pair_forms(projection.basis, block, self._bases[k]), R))
+            mean += tf.reduce_sum(R[k] * self._noise[k][..., None, :], axis=-1)
+            covariance -= tf.matmul(R[k], R[k], transpose_b=True)
+        return Conditional(mean, covariance)
+
+    def _whiten(self, k: int, cross: tf.Tensor, R: Sequence[tf.Tensor]) -> tf.Tensor:
+        """One step of the forward substitution G R = cross; the chains lie on the last axis."""
+        width = cross.shape[-1]
+        outputs = cross.shape.rank == 4
+
+        def spread(x: tf.Tensor) -> tf.Tensor:
+            return x[..., None, :] if outputs else x
+
+        for j, (row, r) in enumerate(zip(self._below[k], R)):
+            t = min(width, row.shape[-1], r.shape[-1])
+            cross -= _pad(spread(row[..., :t]) * r[..., :t], width, axis=-1)
+        return cross / spread(self._own[k][..., :width])
+
+    def sample(self, noise: tf.Tensor) -> tf.Tensor:
+        mean, covariance = self._conditional
+        if covariance.shape.rank == 4:
+            diagonal = tf.linalg.diag_part(covariance) + self.jitter
+            factor = tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal))
+            return mean + tf.linalg.matvec(factor, noise)
+        self._own.append(tf.sqrt(covariance + self.jitter))
+        self._noise.append(noise)
+        return mean + self._own[-1] * noise
+
+
+def _blocks(matrix: tf.Tensor, num_gps: int) -> tf.Tensor:
+    """[T M, T M] as [T, T, M, M]."""
+    M = matrix.shape[0] // num_gps
+    return tf.transpose(tf.reshape(matrix, [num_gps, M, num_gps, M]), [0, 2, 1, 3])
+
+
+def _pad(x: tf.Tensor, width: int, axis: int) -> tf.Tensor:
+    """``x`` with zeros after its entries along ``axis``, to ``width`` of them."""
+    missing = width - x.shape[axis]
+    if missing == 0:
+        return x
+    paddings = np.zeros([x.shape.rank, 2], int)
+    paddings[axis, 1] = missing
+    return tf.pad(x, paddings)

@@ -1,0 +1,233 @@
+"""
+Predictions, written once for all deep models: every one of them predicts a weighted mixture of
+Gaussians over the last layer's functions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Callable, NamedTuple, Optional
+
+import gpflow
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.likelihoods import Likelihood
+
+__all__ = ["Mixture", "MixturePredictor"]
+
+
+class Mixture(NamedTuple):
+    """A mixture of S Gaussians at each of N points."""
+
+    means: tf.Tensor  # [S, N, P]
+    variances: tf.Tensor  # [S, N, P]
+    log_weights: tf.Tensor  # [S]
+
+
+class MixturePredictor(ABC):
+    """
+    GPflow's predictions for a model whose functions are a mixture of Gaussians.
+
+    A subclass says what the components are. It has a ``likelihood``.
+    """
+
+    likelihood: Likelihood
+
+    @abstractmethod
+    def predict_f_mixture(self, Xnew: InputData, num_samples: Optional[int] = None) -> Mixture:
+        """
+        The components of the posterior of the last layer's functions, point by point.
+
+        :param Xnew: inputs [N, D].
+        :param num_samples: number of components S; the model's ``num_prediction_samples`` by default.
+        :return: means [S, N, P], variances [S, N, P], log weights [S].
+        """
+
+    @abstractmethod
+    def _predict_f_output_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance of the outputs: means, covariances [S, N, P, P], log weights."""
+
+    @abstractmethod
+    def _predict_f_joint_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance of the points: means, covariances [S, P, N, N], log weights."""
+
+    @abstractmethod
+    def _sample_f(self, Xnew: InputData, num_samples: int, full_cov: bool) -> tf.Tensor:
+        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+
+    @check_shapes(
+        "Xnew: [batch..., N, D]",
+        "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., P, N, N] if full_cov and (not full_output_cov)",
+        "return[1]: [batch..., N, P, P] if (not full_cov) and full_output_cov",
+        "return[1]: [batch..., N, P] if (not full_cov) and (not full_output_cov)",
+    )
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        Mean and variance of the posterior of the last layer's functions: moments of the mixture.
+
+        The same call gives the same answer: its draws are fixed by the model's ``seed``.
+
+        :param Xnew: inputs; with ``full_cov``, without batch dimensions.
+        :param full_cov: return the covariance over the points.
+        :param full_output_cov: return the covariance over the outputs.
+        :raises NotImplementedError: where both are asked for.
+        """
+        if full_cov and full_output_cov:
+            raise NotImplementedError(
+                "predict_f: full_cov and full_output_cov cannot both be True; ask for one of them."
+            )
+        if full_cov:
+            means, covariances, log_weights = self._predict_f_joint_mixture(_as_matrix(Xnew))
+            centred = tf.transpose(means - _average(means, log_weights), [2, 1, 0])  # [P, N, S]
+            between = tf.matmul(centred * tf.exp(log_weights), centred, transpose_b=True)
+            return _average(means, log_weights), _average(covariances, log_weights) + between
+        if full_output_cov:
+            flat, restore = _flatten(Xnew)
+            means, covariances, log_weights = self._predict_f_output_mixture(flat)
+            mean = _average(means, log_weights)
+            centred = means - mean
+            outer = centred[..., :, None] * centred[..., None, :]
+            return restore(mean), restore(_average(covariances + outer, log_weights))
+        flat, restore = _flatten(Xnew)
+        mean, variance = _moments(self.predict_f_mixture(flat))
+        return restore(mean), restore(variance)
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [N, P] if (num_samples is None)",
+        "return: [S, N, P] if (num_samples is not None)",
+    )
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: Optional[int] = None,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws from the posterior of the last layer's functions, new ones at each call.
+
+        :param Xnew: inputs.
+        :param num_samples: number of draws; a single one without the sample axis by default.
+        :param full_cov: draw coherent functions over all points (cubic in N), rather than each point
+            by itself.
+        :param full_output_cov: accepted for GPflow's sake: draws of one point are always coherent over
+            the outputs.
+        """
+        del full_output_cov
+        Xnew = tf.cast(Xnew, gpflow.default_float())
+        samples = self._sample_f(Xnew, 1 if num_samples is None else num_samples, full_cov)
+        return samples[0] if num_samples is None else samples
+
+    def predict_y_mixture(self, Xnew: InputData, num_samples: Optional[int] = None) -> Mixture:
+        """
+        The components of the predictive distribution of new observations, by their means and variances:
+        exact for a Gaussian likelihood.
+
+        :param Xnew: inputs [N, D].
+        :return: means [S, N, P], variances [S, N, P], log weights [S].
+        """
+        Xnew = _as_matrix(Xnew)
+        f = self.predict_f_mixture(Xnew, num_samples)
+        mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, Xnew, f)
+        return Mixture(mean, variance, f.log_weights)
+
+    @check_shapes(
+        "Xnew: [batch..., N, D]",
+        "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., N, P]",
+    )
+    def predict_y(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        Mean and variance of new observations.
+
+        :param full_cov: as in GPflow, only ``False`` is possible.
+        :param full_output_cov: likewise.
+        """
+        if full_cov or full_output_cov:
+            raise NotImplementedError(
+                "predict_y: expected full_cov=False and full_output_cov=False, got True."
+            )
+        flat, restore = _flatten(Xnew)
+        mean, variance = _moments(self.predict_y_mixture(flat))
+        return restore(mean), restore(variance)
+
+    @check_shapes(
+        "data[0]: [batch..., N, D]",
+        "data[1]: [batch..., N, P]",
+        "return: [batch..., N]",
+    )
+    def predict_log_density(
+        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tf.Tensor:
+        """
+        Log density of new observations: the logarithm of the average predictive density over the
+        components (the papers' marginal test log-likelihood).
+
+        :param data: inputs and observations.
+        :param full_cov: as in GPflow, only ``False`` is possible.
+        :param full_output_cov: likewise.
+        """
+        if full_cov or full_output_cov:
+            raise NotImplementedError(
+                "predict_log_density: expected full_cov=False and full_output_cov=False, got True."
+            )
+        X, Y = data
+        flat, restore = _flatten(X)
+        Y = tf.cast(Y, gpflow.default_float())
+        f = self.predict_f_mixture(flat)
+        log_densities = self._through_likelihood(
+            self.likelihood.predict_log_density, flat, f, tf.reshape(Y, [-1, Y.shape[-1]])
+        )  # [S, N]
+        return restore(tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0))
+
+    def _through_likelihood(
+        self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
+    ) -> tf.nest.Structure:
+        """A likelihood's function of (X, mean, variance[, Y]) for all components at once."""
+        S = tf.shape(f.means)[0]
+
+        def tile(x: tf.Tensor) -> tf.Tensor:
+            return tf.tile(x, [S, 1])
+
+        def rows(x: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(x, [-1, x.shape[-1]])
+
+        values = function(tile(X), rows(f.means), rows(f.variances), *map(tile, observations))
+        N = tf.shape(X)[0]
+        return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
+
+
+def _average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
+    """Weighted mean over the components, the first axis."""
+    return tf.tensordot(tf.exp(log_weights), x, [[0], [0]])
+
+
+def _moments(mixture: Mixture) -> MeanAndVariance:
+    means, variances, log_weights = mixture
+    mean = _average(means, log_weights)
+    return mean, _average(variances + tf.square(means - mean), log_weights)
+
+
+def _as_matrix(X: InputData) -> tf.Tensor:
+    X = tf.cast(X, gpflow.default_float())
+    if X.shape.rank != 2:
+        raise ValueError(f"Xnew: expected a matrix [N, D], got shape {X.shape}.")
+    return X
+
+
+def _flatten(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Inputs as a matrix, and how to give what was computed for its rows the batch shape back."""
+    X = tf.cast(X, gpflow.default_float())
+    batch = tf.shape(X)[:-1]
+
+    def restore(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, tf.concat([batch, x.shape[1:]], axis=0))
+
+    return (X, lambda x: x) if X.shape.rank == 2 else (tf.reshape(X, [-1, X.shape[-1]]), restore)
