@@ -171,6 +171,8 @@ def execute(
     )
 
     started = time.perf_counter()
+    # The draws of the objective must not depend on whether training was interrupted.
+    tf.random.set_seed(run.seed)
     X_test, Y_test = _rows(dataset, split.test)
     mixture = scaling.mixture(*_predict(model, scaling.inputs(X_test), settings.test_samples))
     mean, variance = metrics.mixture_moments(*mixture)

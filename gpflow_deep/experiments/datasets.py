@@ -210,8 +210,9 @@ def _save(dataset: Dataset, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Under another name first: a killed download must not leave half a file to be trusted later.
     partial = path.with_suffix(f".{os.getpid()}.partial")
+    masks = {} if dataset.test_masks is None else {"test_mask": dataset.test_masks}
     with partial.open("wb") as file:
-        np.savez_compressed(file, X=dataset.X, Y=dataset.Y, test_mask=dataset.test_masks)
+        np.savez_compressed(file, X=dataset.X, Y=dataset.Y, **masks)
     partial.replace(path)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 __all__ = ["Settings"]
 
 
-def _setting(default: int | float, help: str) -> int | float:
-    return field(default=default, metadata={"help": help})  # type: ignore[no-any-return]
+def _setting(default: int | float, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
