@@ -35,23 +35,25 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
         `dtype`.
     """
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise TypeError(f"{name} must be a pair (X, Y), got {type(data).__name__}.")
+        raise TypeError(f"{name}: expected a pair (X, Y), got {type(data).__name__}.")
     X, Y = (
         _as_float_matrix(f"{part} of {name}", array, dtype)
         for part, array in zip("XY", data, strict=True)
     )
     if len(X) != len(Y):
-        raise ValueError(f"X and Y of {name} must have as many rows, got {len(X)} and {len(Y)}.")
+        raise ValueError(
+            f"{name}: expected X and Y of the same length, got {len(X)} and {len(Y)} rows."
+        )
     return X, Y
 
 
 def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
     array = np.asarray(array)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}.")
+        raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}.")
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
-            f"{name} must be a matrix [rows, columns] with at least one of each, "
+            f"{name}: expected a matrix [rows, columns] with at least one of each, "
             f"got shape {array.shape}."
         )
     with np.errstate(over="ignore"):  # what overflows is reported below, with its rows
@@ -59,7 +61,8 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
     num_bad = np.count_nonzero(~np.isfinite(array).all(axis=1))
     if num_bad:
         raise ValueError(
-            f"{name} has {num_bad} rows with values that are NaN or infinite in {dtype}."
+            f"{name}: expected values that are finite in {dtype}, "
+            f"got NaN or infinity in {num_bad} of {len(array)} rows."
         )
     return array
 
@@ -75,7 +78,8 @@ def check_fits_model(name: str, data: Data, model: gpflow.models.BayesianModel) 
         mean, _ = model.predict_f(tf.constant(X[:1]))
     except (ShapeMismatchError, tf.errors.InvalidArgumentError) as error:
         raise ValueError(
-            f"X of {name} has {X.shape[1]} columns, and the model cannot predict from them: {error}"
+            f"X of {name}: expected inputs of the model, got {X.shape[1]} columns, "
+            f"at which it fails: {error}"
         ) from error
     likelihood = getattr(model, "likelihood", None)
     expected = getattr(likelihood, "observation_dim", None)
@@ -83,7 +87,7 @@ def check_fits_model(name: str, data: Data, model: gpflow.models.BayesianModel) 
         expected = mean.shape[-1]
     if expected is not None and Y.shape[1] != expected:
         raise ValueError(
-            f"Y of {name} must have {expected} columns for this model and its "
+            f"Y of {name}: expected {expected} columns for this model and its "
             f"{type(likelihood).__name__} likelihood, got {Y.shape[1]}."
         )
 
@@ -100,7 +104,8 @@ def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data
     num_drawn = max(1, round(fraction * len(X)))
     if num_drawn >= len(X):
         raise ValueError(
-            f"validation_fraction {fraction} of {len(X)} rows leaves none of them to train on."
+            f"validation_fraction: expected to leave rows to train on, "
+            f"got {fraction} of {len(X)} rows."
         )
     drawn = np.zeros(len(X), dtype=bool)
     drawn[np.random.default_rng(seed).permutation(len(X))[:num_drawn]] = True

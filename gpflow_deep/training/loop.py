@@ -118,14 +118,14 @@ def fit(
     q_ids = {id(variable) for variable in q_variables}
     variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
     if not variables and not q_variables:
-        raise ValueError("model has no trainable parameters.")
+        raise ValueError("model: expected trainable parameters, got none.")
     if optimizer is None:
         schedule = tf_keras.optimizers.schedules.ExponentialDecay(
             learning_rate, decay_steps, decay_rate, staircase=True
         )
         optimizer = tf_keras.optimizers.Adam(schedule)
     elif not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")):
-        raise TypeError(f"optimizer must be a Keras optimiser, got {type(optimizer).__name__}.")
+        raise TypeError(f"optimizer: expected a Keras optimiser, got {type(optimizer).__name__}.")
     settings = dict(
         seed=int(seed),
         batch_size=min(int(batch_size or len(train[0])), len(train[0])),
@@ -149,7 +149,7 @@ def fit(
         checkpoints = Checkpoints(checkpoint_dir, run, model=model, optimizer=optimizer, best=best)
         if checkpoints.restore() and run.step > steps:
             raise ValueError(
-                f"steps must be at least {run.step}, the steps that the run in checkpoint_dir "
+                f"steps: expected at least the {run.step} that the run in checkpoint_dir "
                 f"{checkpoint_dir} has taken, got {steps}."
             )
     batches = iter(minibatches(train, batch_size, seed, start=run.step))
@@ -183,12 +183,12 @@ def fit(
             bar.set_postfix(_shown(run), refresh=False)
             bar.update(run.step - bar.n)
             run.seconds = time.perf_counter() - started
+            if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
+                checkpoints.save()
             if callback:
                 callback(run.step, run.losses[-1])
             if monitor:
                 monitor(run.step)
-            if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
-                checkpoints.save()
     if validation:
         validation.restore()
     return run.result(patience)
@@ -233,18 +233,18 @@ def _check_data(
         model, gpflow.models.InternalDataTrainingLossMixin
     ):
         raise TypeError(
-            "model must have training_loss(data), as models that do not hold their data do, "
+            "model: expected one with training_loss(data), which does not hold its data, "
             f"got {type(model).__name__}."
         )
     if validation_data is not None and validation_fraction is not None:
-        raise ValueError("Give validation_data or validation_fraction, not both.")
+        raise ValueError("validation_data, validation_fraction: expected one of them, got both.")
     dtype = model_dtype(model)
     train = as_float_data("data", data, dtype)
     check_fits_model("data", train, model)
     num_data = getattr(model, "num_data", None)
     if num_data is not None and num_data != len(train[0]):
         raise ValueError(
-            f"model.num_data must be the number of rows of data, {len(train[0])}, or None, "
+            f"model.num_data: expected the number of rows of data, {len(train[0])}, or None, "
             f"got {num_data}."
         )
     if validation_fraction is not None:

@@ -114,6 +114,17 @@ def fingerprint(arrays: Sequence[np.ndarray]) -> str:
     return " ".join(str(list(array.shape)) for array in arrays) + f" {digest.hexdigest()[:16]}"
 
 
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one dictionary, with dots in its keys."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
 class _SavedProgress(tf.train.experimental.PythonState):
     """Puts a :class:`Progress` into a checkpoint: saved with the variables or not at all."""
 
@@ -165,9 +176,9 @@ class Checkpoints:
         # Progress first: after other settings the variables may not even have the same shapes.
         found = _SavedProgress(Progress())
         tf.train.Checkpoint(progress=found).restore(latest).expect_partial()
-        there, here = found.progress.settings, self._progress.settings
-        if not there:
-            raise ValueError(f"The checkpoint {latest} was not written by fit.")
+        if not found.progress.settings:
+            raise ValueError(f"checkpoint_dir: {latest} was not written by fit.")
+        there, here = _flat(found.progress.settings), _flat(self._progress.settings)
         differences = [
             f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"
             for name in sorted(there.keys() | here.keys())
@@ -175,7 +186,7 @@ class Checkpoints:
         ]
         if differences:
             raise ValueError(
-                f"checkpoint_dir {self._directory} holds a run with other settings: "
+                f"checkpoint_dir: {self._directory} holds a run with other settings: "
                 + "; ".join(differences)
                 + ". Use the same settings to go on with it, or another directory."
             )

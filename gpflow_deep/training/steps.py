@@ -37,11 +37,13 @@ def variational_parameters(model: gpflow.models.BayesianModel) -> QParameters:
         else:
             pairs = [(model.q_mu, model.q_sqrt)]
     except (AttributeError, NotImplementedError) as error:
-        raise ValueError(f"natural_gradient does not apply to this model: {error}") from error
+        raise ValueError(
+            f"natural_gradient: expected a model with q_mu and q_sqrt. {error}"
+        ) from error
     for _, q_sqrt in pairs:
         if len(q_sqrt.shape) != 3:
             raise ValueError(
-                "natural_gradient needs a full covariance factor q_sqrt [P, M, M], "
+                "natural_gradient: expected a full covariance factor q_sqrt [P, M, M], "
                 f"got shape {q_sqrt.shape}."
             )
     return pairs
