@@ -76,7 +76,7 @@ def demo(output: Path, quick: bool) -> None:
 )
 @click.option("--layers", "num_layers", type=_COUNT, default=3, help="Layers of GPs.")
 @_settings("hidden_dim", "num_inducing", "steps", "batch_size", "learning_rate")
-@_settings("validate_every", "patience")
+@_settings("validation_fraction", "validate_every", "patience")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of all draws.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier fit in the output folder.")
 def fit(
@@ -92,8 +92,8 @@ def fit(
     """
     Fit a deep GP to the numeric CSV file DATA: one column from all the others.
 
-    The first line names the columns. A tenth of the rows is held out for early stopping. Model,
-    scaling and metadata go to the output folder.
+    The first line names the columns. Some rows are held out for early stopping. Model, scaling and
+    metadata go to the output folder.
     """
     with _plain_errors():
         chosen = Settings(**settings)
@@ -105,17 +105,18 @@ def fit(
         check_output(output, overwrite)
         regression, notes = fit_table(table, target, posterior, chosen, seed=seed, exclude=exclude)
         save_regression(regression, output, overwrite=overwrite)
-    _tell(notes)
     report = regression.report
+    _tell(*notes)
     _tell(
-        [
-            f"Trained on {report['training_rows']} rows for {report['steps']} steps in "
-            f"{report['seconds']:.0f} s; kept step {report['best_step']}.",
-            f"On the {report['held_out_rows']} held-out rows, which chose that step: RMSE "
-            f"{report['held_out_rmse']:.4g}, log density {report['held_out_log_density']:.4g}.",
-            f"Saved to {output}. Next: gpflow-deep predict {output} NEW.csv",
-        ]
+        f"Trained on {report['training_rows']} rows for {report['steps']} steps in "
+        f"{report['seconds']:.0f} s; kept step {report['best_step']}."
     )
+    if report["held_out_rows"]:
+        _tell(
+            f"On the {report['held_out_rows']} held-out rows, which chose that step: RMSE "
+            f"{report['held_out_rmse']:.4g}, log density {report['held_out_log_density']:.4g}."
+        )
+    _tell(f"Saved to {output}. Next: gpflow-deep predict {output} NEW.csv")
 
 
 @main.command()
@@ -137,7 +138,7 @@ def predict(folder: Path, new: Path, output: str, quantiles: str) -> None:
         from gpflow_deep.regression import predict_table
 
         columns, values, notes = predict_table(load_regression(folder), table, levels)
-        _tell(notes)
+        _tell(*notes)
         with click.open_file(output, "w", encoding="utf-8") as file:
             write_csv(file, columns, values)
 
@@ -155,7 +156,7 @@ def _probabilities(text: str) -> list[float]:
     return levels
 
 
-def _tell(messages: list[str]) -> None:
+def _tell(*messages: str) -> None:
     """To standard error: standard output is for predictions."""
     for message in messages:
         click.echo(message, err=True)

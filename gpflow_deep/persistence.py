@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import gpflow
 import numpy as np
@@ -94,7 +95,7 @@ def load_regression(folder: str | Path) -> Regression:
         )
     try:
         return _load(folder)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (BadZipFile, EOFError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{folder}: expected a fit, but its files are damaged: {error}."
         ) from error

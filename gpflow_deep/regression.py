@@ -81,11 +81,11 @@ def fit_regression(
     """
     Fit a model to data in original units.
 
-    Some random rows are held out for early stopping, 2000 at most: neither the scaling nor the
-    inducing points know of them. `report` of the result has the `training_rows`, `held_out_rows`,
-    the `steps` taken, the `best_step`, whose parameters are kept, the `seconds` of training, and
-    the `held_out_rmse` and `held_out_log_density` in original units. The last two are optimistic,
-    as the stopping time was chosen by them.
+    Of the rows, `settings.validation_fraction`, 2000 at most, are held out for early stopping:
+    neither the scaling nor the inducing points know of them. `report` of the result has
+    `training_rows`, `held_out_rows`, the `steps` taken, the `best_step`, whose parameters are kept, the `seconds` of
+    training and, where rows are held out, `held_out_rmse` and `held_out_log_density` in original
+    units, which are optimistic, as the stopping time was chosen by them.
 
     :param X: inputs, finite.
     :param Y: targets, finite and not all the same.
@@ -125,7 +125,7 @@ def fit_regression(
         decay_rate=settings.decay_rate,
         decay_steps=settings.decay_steps,
         natural_gradient=settings.natural_gradient or None,
-        validation_data=(inputs[held_out], targets[held_out]),
+        validation_data=(inputs[held_out], targets[held_out]) if num_held_out else None,
         validate_every=settings.validate_every,
         patience=settings.patience,
         progress=progress,
@@ -146,10 +146,13 @@ def fit_regression(
             "seconds": result.seconds,
         },
     )
-    mixture = regression.predict_y_mixture(X[held_out])
-    mean, _ = metrics.mixture_moments(*mixture)
-    report["held_out_rmse"] = float(metrics.rmse(Y[held_out], mean))
-    report["held_out_log_density"] = float(-metrics.negative_log_likelihood(Y[held_out], *mixture))
+    if num_held_out:
+        mixture = regression.predict_y_mixture(X[held_out])
+        mean, _ = metrics.mixture_moments(*mixture)
+        report["held_out_rmse"] = float(metrics.rmse(Y[held_out], mean))
+        report["held_out_log_density"] = -float(
+            metrics.negative_log_likelihood(Y[held_out], *mixture)
+        )
     return regression
 
 

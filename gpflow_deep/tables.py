@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def read_csv(path: str | Path) -> CsvTable:
             raise ValueError(f"{path}: expected a CSV file, got {error}.") from error
 
 
-def write_csv(file: TextIO, columns: Sequence[str], values: np.ndarray) -> None:
+def write_csv(file: IO[str], columns: Sequence[str], values: np.ndarray) -> None:
     """
     Write numbers under column names, in so many digits that reading gives the same numbers.
 

@@ -71,6 +71,15 @@ def test_scaling_knows_nothing_of_the_held_out_rows() -> None:
     np.testing.assert_allclose(fit.scaling.Y_scale, Y[train].std(axis=0))
 
 
+def test_without_a_hold_out_all_rows_train() -> None:
+    X, Y = _data()
+    settings = Settings(num_layers=1, num_inducing=6, steps=10, validation_fraction=0.0)
+    fit = fit_regression(X, Y, "mean-field", settings, progress=False)
+    np.testing.assert_allclose(fit.scaling.X_mean, X.mean(axis=0))
+    assert (fit.report["training_rows"], fit.report["best_step"]) == (40, 10)
+    assert "held_out_rmse" not in fit.report
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
