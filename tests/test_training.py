@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gpflow.utilities import multiple_assign, read_values, set_trainable
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpflow_deep
 from gpflow_deep.training import FitResult, TrainingError, fit, minibatches
 from gpflow_deep.training.data import split_validation
 
@@ -97,7 +99,7 @@ class Line(gpflow.models.BayesianModel, gpflow.models.ExternalDataTrainingLossMi
 
 
 class Weights(gpflow.models.BayesianModel, gpflow.models.ExternalDataTrainingLossMixin):
-    """Bayesian linear regression: q_mu and q_sqrt as an SVGP has them, at a fraction of its cost."""
+    """Bayesian linear regression: q_mu and q_sqrt as an SVGP has them, at a small cost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -450,6 +452,38 @@ def test_killed_run_goes_on_to_the_same_result(
     assert steps == list(range(21, expected.steps + 1))
     assert_same(whole, resumed)
     assert (result.best_step, result.best_score) == (expected.best_step, expected.best_score)
+    for name, values in expected.history.items():
+        np.testing.assert_array_equal(result.history[name], values, err_msg=name)
+
+
+def test_killed_deep_gp_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    def make() -> gpflow_deep.models.DeepGP:
+        layers = gpflow_deep.layers.build_layers(
+            X, hidden_dims=(1,), output_dim=1, num_inducing=4, seed=0
+        )
+        return gpflow_deep.models.DeepGP(
+            layers,
+            gpflow.likelihoods.Gaussian(0.1),
+            posterior=gpflow_deep.posteriors.MeanField,
+            num_samples=2,
+            num_prediction_samples=4,
+            num_data=N,
+        )
+
+    def keep_step_four(step: int, loss: float) -> None:
+        if step == 6:
+            shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+
+    X, _ = make_data()
+    settings = dict(natural_gradient=0.1, validation_fraction=0.2, validate_every=3)
+    settings |= dict(steps=8, checkpoint_every=4)
+    whole, resumed = make(), make()
+    expected = quiet_fit(
+        whole, callback=keep_step_four, checkpoint_dir=tmp_path / "whole", **settings
+    )
+    result = quiet_fit(resumed, checkpoint_dir=tmp_path / "killed", **settings)
+    assert expected.history["loss"][-1] < expected.history["loss"][0]
+    assert_same(whole, resumed)
     for name, values in expected.history.items():
         np.testing.assert_array_equal(result.history[name], values, err_msg=name)
 

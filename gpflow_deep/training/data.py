@@ -14,6 +14,8 @@ from check_shapes.exceptions import ShapeMismatchError
 
 Data = tuple[np.ndarray, np.ndarray]
 
+_SHUFFLING = 2**31 - 1  # folded into seeds, it keeps permutations apart from a model's draws
+
 
 def model_dtype(model: gpflow.models.BayesianModel) -> np.dtype:
     """The float type of the model's parameters; GPflow's default if they have several or none."""
@@ -137,11 +139,10 @@ def minibatches(
     batches_per_epoch = num_rows // batch_size
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
-        # The constant folded in keeps these draws apart from a model's draws of (seed, step).
-        seeds = tf.random.experimental.stateless_fold_in(
-            tf.stack([tf.cast(seed, epoch.dtype), epoch]), 1
+        epoch_seed = tf.random.experimental.stateless_fold_in(
+            tf.stack([tf.cast(seed, epoch.dtype), epoch]), _SHUFFLING
         )
-        rows = tf.random.experimental.stateless_shuffle(tf.range(num_rows), seed=seeds)
+        rows = tf.random.experimental.stateless_shuffle(tf.range(num_rows), seed=epoch_seed)
         rows = rows[: batches_per_epoch * batch_size]
         return tf.data.Dataset.from_tensor_slices(tf.reshape(rows, [batches_per_epoch, batch_size]))
 

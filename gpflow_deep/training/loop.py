@@ -129,7 +129,8 @@ def fit(
     settings = dict(
         seed=int(seed),
         batch_size=min(int(batch_size or len(train[0])), len(train[0])),
-        optimizer=optimizer.get_config(),
+        # Keras 3 numbers its optimisers' names.
+        optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural_gradient,
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
