@@ -92,4 +92,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         return self.model._sample_f(Xnew, num_samples, full_cov, self._prepared())
 
     def _prepared(self) -> Any:
+        """The cache as tensors; ``None`` where there is no cache and the model is to compute it."""
+        if self.cache is None:
+            return None
         return tf.nest.map_structure(tf.convert_to_tensor, self.cache)
