@@ -102,11 +102,10 @@ class InducingPosterior(Module, ABC):
 
     @abstractmethod
     def _row_blocks(self) -> list[list[tf.Tensor]]:
-        """Per layer the stored blocks of the factor's rows, each [t, M_l, columns] with t <= T_l."""
-
-    @abstractmethod
-    def _log_diagonal(self) -> tf.Tensor:
-        """Logarithm of the factor's determinant."""
+        """
+        Per layer the stored blocks of the factor's rows, each [t, M_l, columns] with t <= T_l. The last
+        one ends with the layer's own columns: M_l where its GPs are not coupled, else T_l M_l.
+        """
 
     @abstractmethod
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -151,8 +150,9 @@ class InducingPosterior(Module, ABC):
         """
         if prior_factors is None:
             prior_factors = [None] * len(self.num_latent_gps)
-        total = -self._log_diagonal()
+        total = tf.zeros([], gpflow.default_float())
         for mean, blocks, factor in zip(self._means(), self._row_blocks(), prior_factors):
+            total -= _log_abs_diagonal(blocks[-1])
             blocks = [mean[..., None], *blocks]
             if factor is not None:
                 log_factor = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
@@ -218,9 +218,15 @@ def initial_factors(layers: Sequence[GPLayer]) -> list[np.ndarray]:
     return factors
 
 
-def log_abs_diagonal(factor: TensorType) -> tf.Tensor:
-    """Sum of log |diagonal|: as in GPflow, nothing keeps the diagonal positive but its own gradient."""
-    return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(factor))))
+def _log_abs_diagonal(rows: tf.Tensor) -> tf.Tensor:
+    """
+    Sum of log |diagonal| of a layer's rows [T, M, columns], whose last columns are the layer's own. As in
+    GPflow, nothing keeps the diagonal positive but its own gradient.
+    """
+    T, M, columns = rows.shape
+    if columns != M:
+        rows = tf.reshape(rows, [T * M, columns])[:, -T * M :]
+    return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(rows))))
 
 
 def _solve(factor: tf.Tensor, block: tf.Tensor) -> tf.Tensor:

@@ -7,13 +7,12 @@ from typing import NamedTuple, Optional, Sequence
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import Parameter, TensorType
-from gpflow.utilities import triangular
 
+from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import covariance_forms, pair_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+from .base import Conditional, InducingPosterior, Recursion, initial_factors
 from .mean_field import project_mean
 
 __all__ = ["BlockStructured", "FullyCoupled"]
@@ -25,43 +24,6 @@ class _Blocks(NamedTuple):
     mean: tf.Tensor
     below: list[tf.Tensor]  # [T_l, T_k, M_l, M_k] for each k < l
     own: tf.Tensor  # [T_l, T_l, M_l, M_l]
-
-
-class MaskedTriangular(tfp.bijectors.Bijector):
-    """
-    A vector of free entries to a lower-triangular matrix that is zero outside a mask.
-
-    It only moves numbers, as GPflow's own ``triangular()`` does.
-
-    :param mask: [size, size], boolean, lower triangular.
-    """
-
-    def __init__(self, mask: np.ndarray) -> None:
-        self._size = len(mask)
-        self._indices = np.flatnonzero(mask)[:, None]
-        super().__init__(
-            forward_min_event_ndims=1,
-            inverse_min_event_ndims=2,
-            is_constant_jacobian=True,
-            parameters={"mask": mask},
-            name="masked_triangular",
-        )
-
-    def _forward(self, x: tf.Tensor) -> tf.Tensor:
-        flat = tf.scatter_nd(self._indices, x[0], [self._size**2])
-        return tf.reshape(flat, [1, self._size, self._size])
-
-    def _inverse(self, y: tf.Tensor) -> tf.Tensor:
-        return tf.gather_nd(tf.reshape(y, [-1]), self._indices)[None]
-
-    def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([], x.dtype)
-
-    def _forward_event_shape(self, input_shape: tf.TensorShape) -> tf.TensorShape:
-        return input_shape[:-1].concatenate([self._size, self._size])
-
-    def _inverse_event_shape(self, output_shape: tf.TensorShape) -> tf.TensorShape:
-        return output_shape[:-2].concatenate([len(self._indices)])
 
 
 class BlockStructured(InducingPosterior):
@@ -87,9 +49,7 @@ class BlockStructured(InducingPosterior):
         self.q_mu = Parameter(np.zeros((size, 1)), dtype=gpflow.default_float())
         blocks = [tf.linalg.LinearOperatorFullMatrix(b) for f in initial_factors(layers) for b in f]
         factor = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()[None]
-        complete = self._pattern.sum() == len(self._pattern) * (len(self._pattern) + 1) // 2
-        transform = triangular() if complete else MaskedTriangular(self._dense_mask())
-        self.q_sqrt = Parameter(factor, transform=transform)
+        self.q_sqrt = Parameter(factor, transform=PackedTriangular(self._dense_mask()))
 
     @property
     def pattern(self) -> np.ndarray:
@@ -141,9 +101,6 @@ class BlockStructured(InducingPosterior):
             [tf.reshape(row, [t, m, row.shape[1]])]
             for row, t, m in zip(self._rows(), self.num_latent_gps, self.num_inducing)
         ]
-
-    def _log_diagonal(self) -> tf.Tensor:
-        return log_abs_diagonal(self.q_sqrt)
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         num_samples = tf.shape(noise[0])[0]

@@ -8,11 +8,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
-from gpflow.utilities import triangular
 
+from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import diagonal_forms, quadratic_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+from .base import Conditional, InducingPosterior, Recursion, initial_factors
 
 __all__ = ["MeanField"]
 
@@ -54,7 +54,10 @@ class MeanField(InducingPosterior):
             Parameter(np.zeros((m, t)), dtype=gpflow.default_float())
             for m, t in zip(self.num_inducing, self.num_latent_gps)
         ]
-        self.q_sqrt = [Parameter(factor, transform=triangular()) for factor in factors]
+        self.q_sqrt = [
+            Parameter(factor, transform=PackedTriangular.lower(factor.shape[-1]))
+            for factor in factors
+        ]
 
     @property
     def pattern(self) -> np.ndarray:
@@ -94,9 +97,6 @@ class MeanField(InducingPosterior):
 
     def _row_blocks(self) -> list[list[tf.Tensor]]:
         return [[tf.convert_to_tensor(q_sqrt)] for q_sqrt in self.q_sqrt]
-
-    def _log_diagonal(self) -> tf.Tensor:
-        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.einsum("tmk,stk->stm", q_sqrt, e) for q_sqrt, e in zip(self.q_sqrt, noise)]

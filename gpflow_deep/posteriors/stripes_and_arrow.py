@@ -8,11 +8,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
-from gpflow.utilities import triangular
 
+from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import covariance_forms, diagonal_forms, pair_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors, log_abs_diagonal
+from .base import Conditional, InducingPosterior, Recursion, initial_factors
 from .mean_field import project_mean, project_variance
 
 __all__ = ["StripesAndArrow"]
@@ -62,7 +62,10 @@ class StripesAndArrow(InducingPosterior):
             return Parameter(np.zeros(shape), dtype=float_type)
 
         self.q_mu = [zeros(m, t) for m, t in zip(sizes, widths)]
-        self.q_sqrt = [Parameter(factor, transform=triangular()) for factor in [*hidden, joint]]
+        self.q_sqrt = [
+            Parameter(factor, transform=PackedTriangular.lower(factor.shape[-1]))
+            for factor in [*hidden, joint]
+        ]
         self.stripes = [
             [zeros(min(widths[l], widths[k]), sizes[l], sizes[k]) for k in range(l)]
             for l in range(self._num_hidden)
@@ -177,9 +180,6 @@ class StripesAndArrow(InducingPosterior):
             for l in range(self._num_hidden)
         ]
         return [*hidden, [*self._arrow_rows(), self._output_rows()]]
-
-    def _log_diagonal(self) -> tf.Tensor:
-        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         products = []
