@@ -34,12 +34,12 @@ $(BIN)/python:
 
 $(VENV)/.installed: setup.cfg setup.py | $(BIN)/python
 	@echo "==> Installing gpflow_deep and what it needs (TensorFlow is about 600 MB: 1 to 5 minutes)"
-	@$(BIN)/python -m pip install --quiet --use-pep517 --editable .
+	@$(BIN)/python -m pip install -qq --use-pep517 --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: setup.cfg setup.py | $(BIN)/python
 	@echo "==> Installing gpflow_deep, what it needs and the tools for tests (TensorFlow is about 600 MB: 1 to 5 minutes)"
-	@$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[test]'
+	@$(BIN)/python -m pip install -qq --use-pep517 --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
 install: $(VENV)/.installed

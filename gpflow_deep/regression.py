@@ -83,9 +83,9 @@ def fit_regression(
 
     Of the rows, `settings.validation_fraction`, 2000 at most, are held out for early stopping:
     neither the scaling nor the inducing points know of them. `report` of the result has
-    `training_rows`, `held_out_rows`, the `steps` taken, the `best_step`, whose parameters are kept, the `seconds` of
-    training and, where rows are held out, `held_out_rmse` and `held_out_log_density` in original
-    units, which are optimistic, as the stopping time was chosen by them.
+    `training_rows`, `held_out_rows`, the `steps` taken, the `best_step`, whose parameters are kept,
+    the `seconds` of training and, where rows are held out, `held_out_rmse` and
+    `held_out_log_density` in original units: optimistic, as the stopping time was chosen by them.
 
     :param X: inputs, finite.
     :param Y: targets, finite and not all the same.
