@@ -16,6 +16,7 @@ __all__ = [
     "M",
     "Problem",
     "STRUCTURES",
+    "WIDTHS",
     "block_pattern",
     "expand",
     "make_posterior",
@@ -24,6 +25,16 @@ __all__ = [
 
 M = 4
 STRUCTURES = ["mean-field", "fully-coupled", "stripes-and-arrow", "custom"]
+WIDTHS = [
+    (1,),
+    (2,),
+    (2, 1),
+    (3, 2, 4),
+    (2, 3, 2),
+    (2, 1, 2, 1),
+    (2, 2, 2, 2, 1),
+    (1, 2, 1, 2, 1, 2),
+]
 PosteriorFactory = Callable[[list[gd.layers.GPLayer]], Any]
 
 

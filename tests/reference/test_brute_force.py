@@ -87,12 +87,12 @@ def test_theorem_one_equals_the_integral_over_the_inducing_outputs(name: str) ->
     np.testing.assert_allclose(drawn, exact, atol=4 * error)
 
 
-@pytest.mark.parametrize("name", ["c04", "c08", "c17"])
+@pytest.mark.parametrize("name", ["c04", "c17"])
 def test_sampling_by_theorem_one_equals_the_generative_definition(name: str) -> None:
     """Moments of all layers' values: u drawn and kept through the layers, against Theorem 1."""
     case = load_case(name)
     q, jitter, X = _q(case), case.meta["kuu_jitter"], case["X"][:1]
-    num_draws = 2_000
+    num_draws = 800
     rng = np.random.default_rng(2)
     noise = [rng.standard_normal((num_draws, 1, layer.num_gps)) for layer in case.layers]
     by_theorem = bf.theorem_one(case.layers, X, *q, noise, jitter).sample

@@ -25,6 +25,7 @@ FAST = {
 VARIANTS = [(name, "dense") for name in CASE_NAMES]
 VARIANTS += [(name, "fast") for name in CASE_NAMES if load_case(name).meta["structure"] in FAST]
 
+EVERY_VARIANT = pytest.mark.parametrize(("name", "variant"), VARIANTS)
 WITH_GRADIENTS = [(name, kind) for name, kind in VARIANTS if "grad_q_mu" in load_case(name)]
 
 
@@ -76,80 +77,64 @@ def _model(name: str, variant: str) -> gd.models.DeepGP:
     return model
 
 
-@pytest.fixture(params=VARIANTS, ids="-".join)
-def variant(request: pytest.FixtureRequest) -> tuple[Case, gd.models.DeepGP]:
-    name, kind = request.param
-    return load_case(name), _model(name, kind)
+@cache
+def _moments(name: str, variant: str) -> list[gd.models.LayerOutput]:
+    case = load_case(name)
+    return _model(name, variant).propagate(case["X"], noise=case.per_layer("z"))
 
 
 def _assert_equal(actual: tf.Tensor, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-10)
 
 
-def _moments(
-    case: Case, model: gd.models.DeepGP
-) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    steps = model.propagate(case["X"], noise=case.per_layer("z"))
-    return tuple([getattr(step, part).numpy() for step in steps] for part in steps[0]._fields)
-
-
 def _variance(case: Case, i: int) -> np.ndarray:
     return np.diagonal(case[f"Sigma_hat_{i}"], axis1=-2, axis2=-1)
 
 
-def test_dense_is_what_was_assigned(variant: tuple[Case, gd.models.DeepGP]) -> None:
-    case, model = variant
-    mean, scale_tril = model.inducing_posterior.dense()
+@EVERY_VARIANT
+def test_dense_is_what_was_assigned(name: str, variant: str) -> None:
+    case = load_case(name)
+    mean, scale_tril = _model(name, variant).inducing_posterior.dense()
     np.testing.assert_allclose(mean, case["q_mu"], rtol=1e-13, atol=0.0)
     np.testing.assert_allclose(scale_tril, case["q_sqrt"], rtol=1e-13, atol=1e-18)
 
 
-def test_samples_and_conditional_moments(variant: tuple[Case, gd.models.DeepGP]) -> None:
-    case, model = variant
-    samples, means, covariances = _moments(case, model)
-    for i in range(case.meta["L"]):
-        _assert_equal(samples[i], case[f"f_{i}"])
-        _assert_equal(means[i], case[f"mu_hat_{i}"])
-        if covariances[i].ndim == 3:  # a posterior whose layer has independent GPs
-            off_diagonal = case[f"Sigma_hat_{i}"] - _variance(case, i)[..., None] * np.eye(
-                case.meta["T"][i]
-            )
+@EVERY_VARIANT
+def test_samples_and_conditional_moments(name: str, variant: str) -> None:
+    case = load_case(name)
+    for i, (sample, mean, covariance) in enumerate(_moments(name, variant)):
+        _assert_equal(sample, case[f"f_{i}"])
+        _assert_equal(mean, case[f"mu_hat_{i}"])
+        if covariance.shape.rank == 3:  # a posterior under which the layer's GPs are independent
+            full = case[f"Sigma_hat_{i}"]
+            off_diagonal = full - full * np.eye(case.meta["T"][i])
             np.testing.assert_allclose(off_diagonal, 0.0, atol=1e-12)
-            _assert_equal(covariances[i], _variance(case, i))
+            _assert_equal(covariance, _variance(case, i))
         else:
-            _assert_equal(covariances[i], case[f"Sigma_hat_{i}"])
+            _assert_equal(covariance, case[f"Sigma_hat_{i}"])
 
 
-def test_variational_expectations(variant: tuple[Case, gd.models.DeepGP]) -> None:
-    case, model = variant
-    _, means, covariances = _moments(case, model)
-    variance = covariances[-1]
-    if variance.ndim == 4:
-        variance = np.diagonal(variance, axis1=-2, axis2=-1)
-    X, Y = (np.broadcast_to(A, (case.meta["S"], *A.shape)).copy() for A in (case["X"], case["Y"]))
-    expectations = model.likelihood.variational_expectations(X, means[-1], variance, Y)
+@EVERY_VARIANT
+def test_expectations_and_log_densities(name: str, variant: str) -> None:
+    """What the likelihood makes of the last layer's moments."""
+    case, S = load_case(name), load_case(name).meta["S"]
+    likelihood = _model(name, variant).likelihood
+    _, mean, variance = _moments(name, variant)[-1]
+    if variance.shape.rank == 4:
+        variance = tf.linalg.diag_part(variance)
+    X, Y = (np.tile(case[key], [S, 1, 1]) for key in ("X", "Y"))
+    expectations = likelihood.variational_expectations(X, mean, variance, Y)
     _assert_equal(expectations, case["var_exp"].sum(-1))
     _assert_equal(tf.reduce_mean(expectations, 0), case["ell_n"])
+    log_densities = likelihood.predict_log_density(X, mean, variance, Y)
+    _assert_equal(tf.reduce_logsumexp(log_densities, 0) - np.log(S), case["pred_logdens"])
 
 
-def test_objective(variant: tuple[Case, gd.models.DeepGP]) -> None:
-    case, model = variant
+@EVERY_VARIANT
+def test_objective(name: str, variant: str) -> None:
+    case, model = load_case(name), _model(name, variant)
     _assert_equal(model.prior_kl(), case["KL"])
     _assert_equal(model.elbo((case["X"], case["Y"]), noise=case.per_layer("z")), case["ELBO"])
-
-
-def test_log_predictive_density(variant: tuple[Case, gd.models.DeepGP]) -> None:
-    case, model = variant
-    _, means, covariances = _moments(case, model)
-    variance = covariances[-1]
-    if variance.ndim == 4:
-        variance = np.diagonal(variance, axis1=-2, axis2=-1)
-    X, Y = (np.broadcast_to(A, (case.meta["S"], *A.shape)).copy() for A in (case["X"], case["Y"]))
-    logs = model.likelihood.predict_log_density(X, means[-1], variance, Y)
-    _assert_equal(
-        tf.reduce_logsumexp(logs, 0) - np.log(case.meta["S"]),
-        case["pred_logdens"],
-    )
 
 
 def _se(layer: gd.layers.GPLayer) -> gpflow.kernels.SquaredExponential:
@@ -157,13 +142,13 @@ def _se(layer: gd.layers.GPLayer) -> gpflow.kernels.SquaredExponential:
     return kernel.kernels[0] if isinstance(kernel, gpflow.kernels.Sum) else kernel
 
 
-@pytest.mark.parametrize("variant", WITH_GRADIENTS, ids="-".join, indirect=True)
-def test_gradients(variant: tuple[Case, gd.models.DeepGP]) -> None:
+@pytest.mark.parametrize(("name", "variant"), WITH_GRADIENTS)
+def test_gradients(name: str, variant: str) -> None:
     """
     The reference holds derivatives with respect to constrained values. The map from the model's
     variables to those values carries them back to the variables: J^T g, exactly.
     """
-    case, model = variant
+    case, model = load_case(name), _model(name, variant)
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
         objective = model.elbo((case["X"], case["Y"]), noise=case.per_layer("z"))
