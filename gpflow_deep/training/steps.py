@@ -107,7 +107,7 @@ class Steps:
         try:
             losses, finite = self._take(tf.constant(count))
         except tf.errors.InvalidArgumentError as error:
-            raise self.failure(str(error), int(self._step) + 1) from error
+            raise self.failure(_reason(error), int(self._step) + 1) from error
         losses = losses.numpy().tolist()
         if not finite:
             what = "the loss" if not np.isfinite(losses[-1]) else "the gradient"
@@ -129,7 +129,9 @@ class Steps:
         try:
             score = validation.score()
         except tf.errors.InvalidArgumentError as error:
-            raise self.failure(f"the validation failed. {error}", int(self._step)) from error
+            raise self.failure(
+                f"the validation failed. {_reason(error)}", int(self._step)
+            ) from error
         if np.isnan(score):
             raise self.failure("the validation score is NaN.", int(self._step))
         return score
@@ -195,3 +197,8 @@ class Steps:
         # Loss and gradient are of the same parameters: what `previous` holds is known to be good.
         tf.cond(finite, update, lambda: finite)
         return loss, finite
+
+
+def _reason(error: tf.errors.InvalidArgumentError) -> str:
+    """What an operation said, without the stack trace of the graph that TensorFlow puts before it."""
+    return str(error).split("\n\n")[-1].split("\n\t [[")[0]
