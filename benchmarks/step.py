@@ -21,12 +21,15 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Callable
+from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 MODELS = ("svgp", "mf", "star", "fc", "gpflux")
-DTYPES = {"float64": ("svgp", "mf", "star", "fc", "gpflux"), "float32": ("svgp", "mf", "star", "fc")}
+DTYPES = {
+    "float64": ("svgp", "mf", "star", "fc", "gpflux"),
+    "float32": ("svgp", "mf", "star", "fc"),
+}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -165,7 +168,6 @@ def gpflux_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
     import gpflow
     import numpy as np
     import tensorflow as tf
-
     from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
     from gpflux.layers import GPLayer, LikelihoodLayer
     from gpflux.models import DeepGP
@@ -185,7 +187,11 @@ def gpflux_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
         inducing = construct_basic_inducing_variables(
             o.num_inducing, d_in, output_dim=d_out, share_variables=True, z_init=z
         )
-        mean = gpflow.mean_functions.Zero() if last else gpflow.mean_functions.Linear(np.eye(d_in, d_out))
+        mean = (
+            gpflow.mean_functions.Zero()
+            if last
+            else gpflow.mean_functions.Linear(np.eye(d_in, d_out))
+        )
         gpflow.set_trainable(mean, False)
         layer = GPLayer(kernel, inducing, num_data=len(X), mean_function=mean, num_latent_gps=d_out)
         layer.q_sqrt.assign(layer.q_sqrt * (1.0 if last else 1e-5))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 import gpflow
 import numpy as np
@@ -14,7 +14,7 @@ __all__ = ["quasi_normals", "standard_normals"]
 
 
 def standard_normals(
-    shapes: Sequence[Sequence[TensorType]], seed: Optional[TensorType] = None
+    shapes: Sequence[Sequence[TensorType]], seed: TensorType | None = None
 ) -> list[tf.Tensor]:
     """
     Standard normal draws of the given shapes, in the default float.

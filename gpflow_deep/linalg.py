@@ -9,7 +9,7 @@ instead of three, and no temporary larger than [points, GPs, M] is ever alive.
 
 from __future__ import annotations
 
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -20,6 +20,7 @@ __all__ = [
     "cholesky",
     "covariance_forms",
     "diagonal_forms",
+    "leading_shape",
     "pair_forms",
     "quadratic_forms",
 ]
@@ -59,7 +60,9 @@ def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> 
 
     if tf.executing_eagerly():
         if not succeeded:
-            shown = "; ".join(f"{name}: {tf.convert_to_tensor(x).numpy()}" for name, x in context.items())
+            shown = "; ".join(
+                f"{name}: {tf.convert_to_tensor(x).numpy()}" for name, x in context.items()
+            )
             raise FactorisationError(
                 f"{message} Smallest eigenvalue: {float(smallest_eigenvalue()):.3g}; {shown}."
                 f" {_ADVICE}"
@@ -109,7 +112,7 @@ def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
             d_C = tf.matmul(scaled, rows, transpose_a=True)
             return tf.reshape(d_rows, tf.shape(A)), tf.reshape(d_C, [num_forms, M, M])
 
-        return tf.reshape(_contract_last(W, rows), [*_leading(A), num_forms]), gradient
+        return tf.reshape(_contract_last(W, rows), [*leading_shape(A), num_forms]), gradient
 
     return forms(A, C)
 
@@ -135,7 +138,7 @@ def bilinear_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(B, [-1, K])  # [N R, K]
         stacked = tf.reshape(C, [-1, K])  # [P M, K]
         products = tf.matmul(rows, stacked, transpose_b=True)  # [N R, P M]
-        leading = _leading(A)
+        leading = leading_shape(A)
         if shared:
             W = tf.reshape(products, [-1, num_forms, M])  # [N, P, M]
             value = tf.matmul(A, W, transpose_b=True)
@@ -188,7 +191,7 @@ def pair_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     T, U, M, K = C.shape
     if A.shape.rank == 3 and B.shape.rank == 3:
         flat = bilinear_forms(A, tf.reshape(C, [T * U, M, K]), B)
-        return tf.reshape(flat, [*_leading(flat), T, U])
+        return tf.reshape(flat, [*leading_shape(flat), T, U])
     A, B = _per_gp(A, T), _per_gp(B, U)
     return tf.reduce_sum(A[..., None, :] * tf.einsum("tumk,nruk->nrtum", C, B), axis=-1)
 
@@ -211,7 +214,7 @@ def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     forms = quadratic_forms(A, 0.5 * (lower + tf.linalg.matrix_transpose(lower)))
     position = {(t, u): i for i, (t, u) in enumerate(zip(rows, columns))}
     full = [position[max(t, u), min(t, u)] for t in range(T) for u in range(T)]
-    return tf.reshape(tf.gather(forms, full, axis=-1), [*_leading(forms), T, T])
+    return tf.reshape(tf.gather(forms, full, axis=-1), [*leading_shape(forms), T, T])
 
 
 def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
@@ -219,7 +222,7 @@ def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
     return basis[:, :, None, :] if basis.shape.rank == 3 else basis[:, :, :num_gps, :]
 
 
-def _leading(x: tf.Tensor) -> list[tf.Tensor]:
-    """The first two dimensions of ``x``, static where they are known."""
+def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:
+    """The first two dimensions of ``x`` [N, S, ...], static where they are known."""
     dynamic = tf.shape(x)
     return [dynamic[i] if x.shape[i] is None else x.shape[i] for i in range(2)]

@@ -6,7 +6,8 @@ Gaussians over the last layer's functions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Callable, NamedTuple, Optional
+from collections.abc import Callable
+from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -35,7 +36,7 @@ class MixturePredictor(ABC):
     likelihood: Likelihood
 
     @abstractmethod
-    def predict_f_mixture(self, Xnew: InputData, num_samples: Optional[int] = None) -> Mixture:
+    def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         """
         The components of the posterior of the last layer's functions, point by point.
 
@@ -104,7 +105,7 @@ class MixturePredictor(ABC):
     def predict_f_samples(
         self,
         Xnew: InputData,
-        num_samples: Optional[int] = None,
+        num_samples: int | None = None,
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tf.Tensor:
@@ -123,7 +124,7 @@ class MixturePredictor(ABC):
         samples = self._sample_f(Xnew, 1 if num_samples is None else num_samples, full_cov)
         return samples[0] if num_samples is None else samples
 
-    def predict_y_mixture(self, Xnew: InputData, num_samples: Optional[int] = None) -> Mixture:
+    def predict_y_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         """
         The components of the predictive distribution of new observations, by their means and variances:
         exact for a Gaussian likelihood.

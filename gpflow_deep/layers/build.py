@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Sequence
+from collections.abc import Callable, Sequence
 
 import gpflow
 import numpy as np
@@ -29,8 +29,8 @@ def build_layers(
     output_dim: int = 1,
     num_inducing: int = 128,
     *,
-    kernel_factory: Optional[KernelFactory] = None,
-    white_noise: Optional[float] = None,
+    kernel_factory: KernelFactory | None = None,
+    white_noise: float | None = None,
     whiten: bool = True,
     seed: int = 0,
 ) -> list[GPLayer]:

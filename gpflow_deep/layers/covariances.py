@@ -9,7 +9,8 @@ passes over it, and in float32 K_MM is evaluated in float64, where its small eig
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -57,7 +58,7 @@ def _single(
 
 def _as_squared_exponential(
     inducing_variable: InducingVariables, kernel: Kernel
-) -> Optional[_SquaredExponentialSum]:
+) -> _SquaredExponentialSum | None:
     if type(inducing_variable) is not InducingPoints:
         return None
     parts = kernel.kernels if type(kernel) is Sum else [kernel]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -19,7 +19,7 @@ from gpflow.kernels import (
 from gpflow.mean_functions import MeanFunction, Zero
 from gpflow.models.util import inducingpoint_wrapper
 
-from ..linalg import cholesky
+from ..linalg import cholesky, leading_shape
 from .covariances import Kuf, Kuu, prior_variance
 
 __all__ = ["GPLayer", "Projection"]
@@ -57,12 +57,12 @@ class GPLayer(Module):
     def __init__(
         self,
         kernel: Kernel,
-        inducing_variable: Union[InducingVariables, TensorType],
+        inducing_variable: InducingVariables | TensorType,
         num_latent_gps: int,
-        mean_function: Optional[MeanFunction] = None,
+        mean_function: MeanFunction | None = None,
         *,
         whiten: bool = True,
-        name: Optional[str] = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         if not isinstance(kernel, Kernel):
@@ -118,7 +118,7 @@ class GPLayer(Module):
         :param X: S inputs for each of N points.
         :param factor: what :meth:`factorise` returned.
         """
-        N, S = _num_points(X)
+        N, S = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
         A = tf.linalg.triangular_solve(
             factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
@@ -165,7 +165,7 @@ class GPLayer(Module):
         kernel, else 1.
         """
 
-        S, N = _num_points(X)
+        S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
             factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
@@ -188,11 +188,6 @@ class GPLayer(Module):
         """The mean function over the last axis, broadcast to T where it returns one column."""
         mean = self.mean_function(X)
         return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))
-
-
-def _num_points(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    dynamic = tf.shape(X)
-    return tuple(dynamic[i] if X.shape[i] is None else X.shape[i] for i in range(2))  # type: ignore[return-value]
 
 
 def _match_rank(K: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 import gpflow
 import tensorflow as tf
@@ -38,12 +38,12 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         *,
         num_samples: int,
         num_prediction_samples: int,
-        num_data: Optional[int],
+        num_data: int | None,
         seed: int,
-        name: Optional[str] = None,
+        name: str | None = None,
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
-        BayesianModel.__init__(self, name=name)
+        BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
         self.layers = _check_layers(layers)
         self.likelihood = _check_likelihood(likelihood, self.layers[-1].num_latent_gps)
         self.num_latent_gps = self.layers[-1].num_latent_gps
@@ -101,13 +101,13 @@ def _as_float_matrix(x: object, name: str) -> tf.Tensor:
     return tensor
 
 
-def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> Optional[int]:
+def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
     """How many columns the targets of a likelihood have, where it is known."""
     if isinstance(likelihood, ScalarLikelihood):
         return num_latent_gps
     if isinstance(likelihood, (Softmax, MultiClass)):
         return 1
-    dim: Optional[int] = likelihood.observation_dim
+    dim: int | None = likelihood.observation_dim
     return dim
 
 

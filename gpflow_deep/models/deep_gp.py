@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Type, Union
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -67,15 +68,15 @@ class DeepGP(DeepGPModel):
         self,
         layers: Sequence[GPLayer],
         likelihood: Likelihood,
-        posterior: Union[Type[InducingPosterior], InducingPosterior] = StripesAndArrow,
+        posterior: type[InducingPosterior] | InducingPosterior = StripesAndArrow,
         *,
         num_samples: int = 5,
-        num_data: Optional[int] = None,
+        num_data: int | None = None,
         marginalisation: str = "analytic",
-        covariance_jitter: Optional[float] = None,
+        covariance_jitter: float | None = None,
         num_prediction_samples: int = 100,
         seed: int = 0,
-        name: Optional[str] = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(
             layers,
@@ -104,7 +105,7 @@ class DeepGP(DeepGPModel):
     @check_shapes(
         "return: []",
     )
-    def elbo(self, data: RegressionData, noise: Optional[Sequence[TensorType]] = None) -> tf.Tensor:
+    def elbo(self, data: RegressionData, noise: Sequence[TensorType] | None = None) -> tf.Tensor:
         r"""
         The evidence lower bound
         :math:`\tfrac{N}{|B|} \sum_n \tfrac1S \sum_s E[\log p(y_n | f^L_{ns})] - KL[q(v) \| p(v)]`.
@@ -132,8 +133,8 @@ class DeepGP(DeepGPModel):
     def draw_noise(
         self,
         num_data: TensorType,
-        num_samples: Optional[int] = None,
-        seed: Optional[TensorType] = None,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
     ) -> list[tf.Tensor]:
         """
         The standard normal draws that one evaluation of the ELBO takes.
@@ -176,7 +177,7 @@ class DeepGP(DeepGPModel):
         noise: Sequence[TensorType],
         prepared: Prepared,
         recursion: Recursion,
-    ) -> list[tuple[Optional[tf.Tensor], Conditional]]:
+    ) -> list[tuple[tf.Tensor | None, Conditional]]:
         """
         Carry the inputs through the layers: project, condition, sample.
 
@@ -185,7 +186,7 @@ class DeepGP(DeepGPModel):
         :return: for each layer its draws [N, S, T_l] (``None`` where there was no noise) and conditional.
             Points lead inside: the S draws of a point share the projections of its input.
         """
-        outputs: list[tuple[Optional[tf.Tensor], Conditional]] = []
+        outputs: list[tuple[tf.Tensor | None, Conditional]] = []
         F = X[:, None, :]  # [N, 1, D]
         for index, (layer, factor) in enumerate(zip(self.layers, prepared.factors)):
             conditional = recursion.condition(layer.project(F, factor))
@@ -196,7 +197,7 @@ class DeepGP(DeepGPModel):
         return outputs
 
     @staticmethod
-    def _as_mixture(output: tuple[Optional[tf.Tensor], Conditional]) -> Mixture:
+    def _as_mixture(output: tuple[tf.Tensor | None, Conditional]) -> Mixture:
         _, (mean, covariance) = output
         variance = covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
         means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
@@ -206,7 +207,7 @@ class DeepGP(DeepGPModel):
         "X: [N, D]",
     )
     def propagate(
-        self, X: InputData, noise: Optional[Sequence[TensorType]] = None
+        self, X: InputData, noise: Sequence[TensorType] | None = None
     ) -> list[LayerOutput]:
         """
         Draws of every layer, with the conditionals that they come from.
@@ -247,9 +248,9 @@ class DeepGP(DeepGPModel):
     def predict_f_mixture(
         self,
         Xnew: InputData,
-        num_samples: Optional[int] = None,
+        num_samples: int | None = None,
         *,
-        prepared: Optional[Prepared] = None,
+        prepared: Prepared | None = None,
     ) -> Mixture:
         noise = self._prediction_noise(num_samples)
         means, variances = self._in_parts(
@@ -263,7 +264,7 @@ class DeepGP(DeepGPModel):
         return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
 
     def _predict_f_output_mixture(
-        self, Xnew: InputData, prepared: Optional[Prepared] = None
+        self, Xnew: InputData, prepared: Prepared | None = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         noise = self._prediction_noise(None)
 
@@ -278,7 +279,7 @@ class DeepGP(DeepGPModel):
         return means, covariances, _equal_log_weights(S)
 
     def _predict_f_joint_mixture(
-        self, Xnew: InputData, prepared: Optional[Prepared] = None
+        self, Xnew: InputData, prepared: Prepared | None = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         prepared = prepared or self._prepare()
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
@@ -301,7 +302,7 @@ class DeepGP(DeepGPModel):
         Xnew: InputData,
         num_samples: int,
         full_cov: bool,
-        prepared: Optional[Prepared] = None,
+        prepared: Prepared | None = None,
     ) -> tf.Tensor:
         prepared = prepared or self._prepare()
         if full_cov:
@@ -323,7 +324,7 @@ class DeepGP(DeepGPModel):
         inducing_outputs: Sequence[tf.Tensor],
         prepared: Prepared,
         num_samples: int,
-        seed: Optional[TensorType] = None,
+        seed: TensorType | None = None,
     ) -> tf.Tensor:
         """Coherent draws [S, N, T_l] of the functions of the layers whose inducing outputs are given."""
         shapes = [[num_samples, v.shape[1], tf.shape(X)[0], 1] for v in inducing_outputs]
@@ -339,7 +340,7 @@ class DeepGP(DeepGPModel):
     def _inducing_shapes(self, num_samples: int) -> list[list[int]]:
         return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
 
-    def _prediction_noise(self, num_samples: Optional[int]) -> list[np.ndarray]:
+    def _prediction_noise(self, num_samples: int | None) -> list[np.ndarray]:
         """
         Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good
         as with draws of its own, and a prediction does not depend on the points beside it.
@@ -355,7 +356,7 @@ class DeepGP(DeepGPModel):
         function: Callable[[Prepared, tf.Tensor], tuple[tf.Tensor, ...]],
         X: InputData,
         num_samples: int,
-        prepared: Optional[Prepared],
+        prepared: Prepared | None,
     ) -> tuple[tf.Tensor, ...]:
         """``function`` of all inputs, which has the points on its results' second axis, part by part."""
         prepared = prepared or self._prepare()
@@ -367,7 +368,9 @@ class DeepGP(DeepGPModel):
         if tf.executing_eagerly():
             pieces = [function(prepared, X[i : i + size]) for i in range(0, int(N), size)]
             return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
-        padded = tf.pad(X, [[0, (-N) % size], [0, 0]])
+        rows = tf.maximum(N, 1)  # of no points too there is a part, to be cut off again
+        size = tf.minimum(size, rows)
+        padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
         parts = tf.map_fn(
             lambda x: function(prepared, x),
             tf.reshape(padded, [-1, size, X.shape[1]]),
@@ -395,11 +398,11 @@ def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
 
 
 def _check_posterior(
-    posterior: Union[Type[InducingPosterior], InducingPosterior], layers: Sequence[GPLayer]
+    posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
-    if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
-        return posterior(layers)
     if not isinstance(posterior, InducingPosterior):
+        if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
+            return posterior(layers)  # type: ignore[no-any-return]
         raise TypeError(
             "posterior: expected MeanField, FullyCoupled, StripesAndArrow, or an instance such as"
             f" BlockStructured(layers, pattern), got {posterior!r}."

@@ -8,7 +8,9 @@ inducing outputs layer by layer, within a layer GP by GP, within a GP point by p
 With ``a`` a layer's projection of its input on its inducing variables, Theorem 1 says that for one point
 all layers' function values are jointly Gaussian given the inputs of each layer,
 
-.. math:: \tilde S_{(l,t),(k,u)} = a_l^T (L L^T)_{(l,t),(k,u)} a_k + \delta_{(l,t),(k,u)} (k_{nn} - k^T K_{MM}^{-1} k),
+.. math::
+    \tilde S_{(l,t),(k,u)} = a_l^T (L L^T)_{(l,t),(k,u)} a_k
+    + \delta_{(l,t),(k,u)} (k_{nn} - k^T K_{MM}^{-1} k),
 
 so that the layers can be sampled in turn. A posterior forms the blocks of :math:`L L^T` that its pattern
 needs once a step; a :class:`Recursion` carries one batch of points through the layers.
@@ -17,7 +19,8 @@ needs once a step; a :class:`Recursion` carries one batch of points through the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -66,7 +69,7 @@ class InducingPosterior(Module, ABC):
     :param layers: the layers whose inducing outputs it is over. Only their sizes are kept.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         super().__init__(name=name)
         if not layers or not all(isinstance(layer, GPLayer) for layer in layers):
             raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
@@ -141,7 +144,7 @@ class InducingPosterior(Module, ABC):
         """Draws of v, per layer [S, T_l, M_l], made of standard normal ``noise`` of these shapes."""
         return [m + e for m, e in zip(self._means(), self.factor_times(noise))]
 
-    def prior_kl(self, prior_factors: Optional[Sequence[Optional[tf.Tensor]]] = None) -> tf.Tensor:
+    def prior_kl(self, prior_factors: Sequence[tf.Tensor | None] | None = None) -> tf.Tensor:
         r"""
         KL divergence from the prior, :math:`\tfrac12 (|m|^2 + |L|_F^2 - TM) - \log|L|`.
 

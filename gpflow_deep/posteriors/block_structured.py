@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -41,7 +42,7 @@ class BlockStructured(InducingPosterior):
     """
 
     def __init__(
-        self, layers: Sequence[GPLayer], pattern: TensorType, name: Optional[str] = None
+        self, layers: Sequence[GPLayer], pattern: TensorType, name: str | None = None
     ) -> None:
         super().__init__(layers, name=name)
         self._pattern = _check_pattern(pattern, sum(self.num_latent_gps))
@@ -60,7 +61,9 @@ class BlockStructured(InducingPosterior):
         layers = []
         for above, (mean, row) in enumerate(zip(means, rows)):
             blocks = [
-                self._block(above, k, tf.matmul(row[:, : rows[k].shape[1]], rows[k], transpose_b=True))
+                self._block(
+                    above, k, tf.matmul(row[:, : rows[k].shape[1]], rows[k], transpose_b=True)
+                )
                 for k in range(above + 1)
             ]
             layers.append(_Blocks(tf.transpose(mean), blocks[:-1], blocks[-1]))
@@ -125,7 +128,7 @@ class FullyCoupled(BlockStructured):
     (Lindinger et al. 2020, section 3). The most flexible and the dearest structure.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         num_gps = sum(layer.num_latent_gps for layer in layers)
         super().__init__(layers, np.tril(np.ones((num_gps, num_gps), dtype=bool)), name=name)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -47,7 +48,7 @@ class MeanField(InducingPosterior):
     ``q_mu[l]`` [M, T] and ``q_sqrt[l]`` [T, M, M] are in GPflow's shapes.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         super().__init__(layers, name=name)
         factors = initial_factors(layers)
         self.q_mu = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, Module
@@ -32,7 +32,7 @@ class DeepGPPosterior(MixturePredictor, Module):
     def __init__(
         self,
         model: DeepGP,
-        precompute_cache: Optional[PrecomputeCacheType] = PrecomputeCacheType.TENSOR,
+        precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR,
     ) -> None:
         super().__init__()
         self.model = model
@@ -45,7 +45,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         """The model's likelihood."""
         return self.model.likelihood
 
-    def update_cache(self, precompute_cache: Optional[PrecomputeCacheType] = None) -> None:
+    def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """
         Compute the cache again, after the model has changed.
 
@@ -79,7 +79,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         """:meth:`predict_f` without the cache: what the model predicts as it is now."""
         return self.model.predict_f(Xnew, full_cov, full_output_cov)
 
-    def predict_f_mixture(self, Xnew: InputData, num_samples: Optional[int] = None) -> Mixture:
+    def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         return self.model.predict_f_mixture(Xnew, num_samples, prepared=self._prepared())
 
     def _predict_f_output_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

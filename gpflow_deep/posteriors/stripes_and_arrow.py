@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -49,7 +50,7 @@ class StripesAndArrow(InducingPosterior):
     for hidden k < l; ``arrow[k]`` [P, T_k, M_L, M_k].
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: Optional[str] = None) -> None:
+    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         super().__init__(layers, name=name)
         widths, sizes = self.num_latent_gps, self.num_inducing
         float_type = gpflow.default_float()
@@ -260,7 +261,7 @@ class _ChainRecursion(Recursion):
         def spread(x: tf.Tensor) -> tf.Tensor:
             return x[..., None, :] if outputs else x
 
-        for j, (row, r) in enumerate(zip(self._below[k], R)):
+        for _j, (row, r) in enumerate(zip(self._below[k], R)):
             t = min(width, row.shape[-1], r.shape[-1])
             cross -= _pad(spread(row[..., :t]) * r[..., :t], width, axis=-1)
         return cross / spread(self._own[k][..., :width])
