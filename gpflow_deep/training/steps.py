@@ -90,10 +90,10 @@ class Steps:
         self._q_parameters = q_parameters
         self._seed = seed
         self._step = tf.Variable(start, dtype=tf.int64, trainable=False)
-        self.updated = self._variables + [
+        self._updated = self._variables + [
             parameter.unconstrained_variable for pair in q_parameters for parameter in pair
         ]
-        self._previous = [tf.Variable(variable, trainable=False) for variable in self.updated]
+        self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
         # On self, which lives as long as the run: a model that held it could not be deep-copied.
         self._take = tf.function(self._take_in_graph)
 
@@ -117,7 +117,7 @@ class Steps:
 
     def check_parameters(self) -> None:
         """Raise a TrainingError unless all parameters are finite."""
-        if not all(np.isfinite(variable.numpy()).all() for variable in self.updated):
+        if not all(np.isfinite(variable.numpy()).all() for variable in self._updated):
             raise self.failure("its update left parameters that are not finite.", int(self._step))
 
     def score(self, validation: Validation) -> float:
@@ -138,13 +138,13 @@ class Steps:
 
     def failure(self, what: str, step: int, loss: float = float("nan")) -> TrainingError:
         """Undo the last update; the error that says so."""
-        for variable, value in zip(self.updated, self._previous, strict=True):
+        for variable, value in zip(self._updated, self._previous, strict=True):
             variable.assign(value)
         message = f"Training failed at step {step}: {what}\n{_ADVICE}"
         return TrainingError(message, step, loss, read_values(self._model))
 
     def _take_in_graph(self, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        dtype = self.updated[0].dtype
+        dtype = self._updated[0].dtype
 
         def body(
             i: tf.Tensor, finite: tf.Tensor, losses: tf.TensorArray
@@ -185,7 +185,7 @@ class Steps:
         )
 
         def update() -> tf.Tensor:
-            for previous, variable in zip(self._previous, self.updated, strict=True):
+            for previous, variable in zip(self._previous, self._updated, strict=True):
                 previous.assign(variable)
             if self._variables:
                 self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
@@ -200,5 +200,5 @@ class Steps:
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:
-    """What an operation said, without the stack trace of the graph that TensorFlow puts before it."""
+    """What an operation said, without the stack trace that TensorFlow puts before it."""
     return str(error).split("\n\n")[-1].split("\n\t [[")[0]

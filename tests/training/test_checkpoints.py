@@ -1,0 +1,163 @@
+"""A killed run goes on to the result of one that was not; other runs are refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.keras import tf_keras
+from gpflow.utilities import read_values, set_trainable
+
+import gpflow_deep
+from tests.training.models import (
+    Killed,
+    Line,
+    N,
+    Weights,
+    assert_same,
+    kill_at,
+    make_data,
+    make_svgp,
+    quiet_fit,
+)
+
+
+@pytest.mark.parametrize(
+    "make,settings",
+    [
+        (Line, {}),
+        (Line, {"validation_fraction": 0.2, "validate_every": 6, "patience": 5}),
+        (Line, {"batch_size": None}),
+        (Weights, {"natural_gradient": 0.1, "validation_fraction": 0.2, "validate_every": 7}),
+    ],
+    ids=["adam", "validation", "full batch", "natural gradients"],
+)
+def test_killed_run_goes_on_to_the_same_result(
+    make: Callable[[], Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {"steps": 40, "learning_rate": 0.1, **settings}
+    whole = make()
+    expected = quiet_fit(whole, **settings)
+    settings |= {"checkpoint_dir": tmp_path, "checkpoint_every": 10}
+    with pytest.raises(Killed):
+        quiet_fit(make(), callback=kill_at(25), **settings)
+    steps: list[int] = []
+    resumed = make()
+    result = quiet_fit(resumed, callback=lambda step, _: steps.append(step), **settings)
+    assert steps == list(range(21, expected.steps + 1))
+    assert_same(whole, resumed)
+    assert (result.best_step, result.best_score) == (expected.best_step, expected.best_score)
+    for name, values in expected.history.items():
+        np.testing.assert_array_equal(result.history[name], values, err_msg=name)
+
+
+def test_killed_deep_gp_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    def make() -> gpflow_deep.models.DeepGP:
+        layers = gpflow_deep.layers.build_layers(
+            X, hidden_dims=(1,), output_dim=1, num_inducing=4, seed=0
+        )
+        return gpflow_deep.models.DeepGP(
+            layers,
+            gpflow.likelihoods.Gaussian(0.1),
+            posterior=gpflow_deep.posteriors.MeanField,
+            num_samples=2,
+            num_prediction_samples=4,
+            num_data=N,
+        )
+
+    def keep_step_four(step: int, loss: float) -> None:
+        if step == 6:
+            shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+
+    X, _ = make_data()
+    settings: dict[str, Any] = dict(natural_gradient=0.1, steps=8, checkpoint_every=4)
+    whole, resumed = make(), make()
+    expected = quiet_fit(
+        whole, callback=keep_step_four, checkpoint_dir=tmp_path / "whole", **settings
+    )
+    result = quiet_fit(resumed, checkpoint_dir=tmp_path / "killed", **settings)
+    assert expected.history["loss"][-1] < expected.history["loss"][0]
+    assert_same(whole, resumed)
+    for name, values in expected.history.items():
+        np.testing.assert_array_equal(result.history[name], values, err_msg=name)
+
+
+def test_finished_run_gives_its_result_at_once(tmp_path: Path) -> None:
+    settings = dict(checkpoint_dir=tmp_path, validation_fraction=0.2, validate_every=4, patience=1)
+    first, second = Line(), Line()
+    expected = quiet_fit(first, **settings)
+    result = quiet_fit(second, **settings)
+    assert first.seen_num_data and not second.seen_num_data  # the objective was not even built
+    assert_same(first, second)
+    assert result.seconds == expected.seconds
+    assert result.history["loss"].tolist() == expected.history["loss"].tolist()
+
+
+def test_finished_run_can_be_made_longer_not_shorter(tmp_path: Path) -> None:
+    whole, longer = Line(), Line()
+    quiet_fit(whole, steps=12)
+    quiet_fit(Line(), steps=7, checkpoint_dir=tmp_path)
+    assert quiet_fit(longer, steps=12, checkpoint_dir=tmp_path).steps == 12
+    assert_same(whole, longer)
+    with pytest.raises(ValueError, match="steps: expected at least the 12"):
+        quiet_fit(Line(), steps=7, checkpoint_dir=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("finished")
+    quiet_fit(Line(), steps=1, checkpoint_dir=directory)
+    return directory
+
+
+def fixed_intercept() -> Line:
+    model = Line()
+    set_trainable(model.intercept, False)
+    return model
+
+
+@pytest.mark.parametrize(
+    "other,named",
+    [
+        ({"seed": 1}, "seed was 0 and is now 1"),
+        ({"batch_size": 15}, "batch_size was 16 and is now 15"),
+        ({"learning_rate": 0.1}, r"learning_rate\S* was 0.005 and is now 0.1"),
+        ({"optimizer": tf_keras.optimizers.SGD(0.005)}, "momentum"),
+        ({"validation_fraction": 0.1}, "validation_data was None"),
+        ({"data": make_data(N - 1)}, "data was"),
+        ({"data": (make_data()[0], make_data()[1] + 1.0)}, "data was"),
+        (
+            {"model": fixed_intercept()},
+            r"intercept was '\(1,\) trainable' and is now '\(1,\) fixed'",
+        ),
+        ({"model": make_svgp()}, r"parameters\.\.q_sqrt was None"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_checkpoint_of_other_settings_is_refused(
+    other: dict[str, Any], named: str, finished_run: Path
+) -> None:
+    model = other.get("model", Line())
+    before = read_values(model)
+    with pytest.raises(ValueError, match=named):
+        quiet_fit(**{"model": model, **other, "steps": 2, "checkpoint_dir": finished_run})
+    for path, value in read_values(model).items():
+        np.testing.assert_array_equal(value, before[path])
+
+
+def test_checkpoint_of_others_is_refused(tmp_path: Path) -> None:
+    checkpoint = tf.train.Checkpoint(variable=tf.Variable(1.0))
+    tf.train.CheckpointManager(checkpoint, str(tmp_path), max_to_keep=1).save()
+    with pytest.raises(ValueError, match="not written by fit"):
+        quiet_fit(Line(), checkpoint_dir=tmp_path)
+
+
+def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    quiet_fit(Line(), checkpoint_dir=tmp_path, checkpoint_every=3)
+    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["step-12", "step-9"]

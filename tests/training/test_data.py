@@ -1,0 +1,195 @@
+"""Minibatches, the validation split, and what is refused at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.utilities import set_trainable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpflow_deep.training import minibatches
+from gpflow_deep.training.data import split_validation
+from tests.training.models import (
+    CountingSVGP,
+    Line,
+    N,
+    assert_same,
+    make_data,
+    make_svgp,
+    quiet_fit,
+)
+
+
+@given(
+    num_rows=st.integers(1, 30),
+    batch_size=st.integers(1, 40),
+    seed=st.integers(0, 2**63 - 1),
+    start=st.integers(0, 50),
+)
+def test_batch_depends_on_seed_and_number_only(
+    num_rows: int, batch_size: int, seed: int, start: int
+) -> None:
+    X = np.arange(num_rows, dtype=float)[:, None]
+    data = (X, -X)
+    whole = list(minibatches(data, batch_size, seed).take(start + 3).as_numpy_iterator())
+    part = list(minibatches(data, batch_size, seed, start).take(3).as_numpy_iterator())
+    for (X_whole, Y_whole), (X_part, Y_part) in zip(whole[start:], part, strict=True):
+        assert X_part.shape == (min(batch_size, num_rows), 1)
+        np.testing.assert_array_equal(X_whole, X_part)
+        np.testing.assert_array_equal(Y_whole, Y_part)
+        np.testing.assert_array_equal(Y_part, -X_part)
+
+
+@given(num_rows=st.integers(1, 30), batch_size=st.integers(1, 30))
+def test_an_epoch_has_no_row_twice(num_rows: int, batch_size: int) -> None:
+    X = np.arange(num_rows, dtype=float)[:, None]
+    num_batches = max(1, num_rows // batch_size)
+    batches = minibatches((X, X), batch_size).take(num_batches).as_numpy_iterator()
+    rows = np.concatenate([batch for batch, _ in batches])
+    assert len(np.unique(rows)) == len(rows) == min(num_rows, num_batches * batch_size)
+
+
+def test_epochs_and_seeds_have_permutations_of_their_own() -> None:
+    X = np.arange(50.0)[:, None]
+    first, second = (x for x, _ in minibatches((X, X), 25, 0).batch(2).take(2).as_numpy_iterator())
+    other, _ = next(minibatches((X, X), 25, 1).batch(2).as_numpy_iterator())
+    assert sorted(first.ravel()) == sorted(second.ravel()) == sorted(other.ravel())
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def test_full_batch_is_the_data_in_order() -> None:
+    X, Y = make_data()
+    for batch_size in (None, N, 10 * N):
+        X_batch, Y_batch = next(minibatches((X, Y), batch_size, 3, 7).as_numpy_iterator())
+        np.testing.assert_array_equal(X_batch, X)
+        np.testing.assert_array_equal(Y_batch, Y)
+
+
+@given(
+    num_rows=st.integers(2, 40),
+    fraction=st.floats(0.01, 0.6),
+    seed=st.integers(0, 2**32),
+)
+def test_split_is_a_partition(num_rows: int, fraction: float, seed: int) -> None:
+    X = np.arange(num_rows, dtype=float)[:, None]
+    if max(1, round(fraction * num_rows)) == num_rows:
+        with pytest.raises(ValueError, match="validation_fraction"):
+            split_validation((X, -X), fraction, seed)
+        return
+    parts = split_validation((X, -X), fraction, seed)
+    again = split_validation((X, -X), fraction, seed)
+    for (X_part, Y_part), (X_again, _) in zip(parts, again, strict=True):
+        np.testing.assert_array_equal(Y_part, -X_part)
+        np.testing.assert_array_equal(X_part, X_again)
+        assert len(X_part) > 0
+    np.testing.assert_array_equal(np.sort(np.concatenate([part for part, _ in parts]), axis=0), X)
+    assert abs(len(parts[1][0]) - max(1.0, fraction * num_rows)) <= 0.5
+
+
+def with_bad_rows(bad: float) -> np.ndarray:
+    X = make_data()[0]
+    X[[3, 7]] = bad
+    return X
+
+
+@pytest.mark.parametrize(
+    "data,error,named",
+    [
+        (lambda X, Y: X, TypeError, r"data: expected a pair \(X, Y\)"),
+        (lambda X, Y: (X,), TypeError, r"data: expected a pair \(X, Y\)"),
+        (lambda X, Y: (X, Y[:-1]), ValueError, "data: .* 60 and 59 rows"),
+        (lambda X, Y: (X, Y[:, 0]), ValueError, r"Y of data: .* got shape \(60,\)"),
+        (lambda X, Y: (X[:0], Y[:0]), ValueError, r"X of data: .* got shape \(0, 2\)"),
+        (lambda X, Y: (X.astype(str), Y), TypeError, "X of data: expected real numbers"),
+        (lambda X, Y: (X, Y + 1j), TypeError, "Y of data: expected real numbers"),
+        (lambda X, Y: (with_bad_rows(np.nan), Y), ValueError, "X of data: .* 2 of 60 rows"),
+        (lambda X, Y: (with_bad_rows(np.inf), Y), ValueError, "X of data: .* 2 of 60 rows"),
+        (lambda X, Y: (X[:, :1], Y), ValueError, "X of data: .* 1 columns"),
+        (lambda X, Y: (X, np.hstack([Y, Y])), ValueError, "Y of data: expected 1 columns .* got 2"),
+    ],
+)
+@pytest.mark.parametrize("argument", ["data", "validation_data"])
+def test_bad_data_is_refused(
+    argument: str, data: Callable[..., Any], error: type[Exception], named: str
+) -> None:
+    model = make_svgp(CountingSVGP)
+    good, bad = make_data(), data(*make_data())
+    kwargs = {"data": bad} if argument == "data" else {"data": good, "validation_data": bad}
+    with pytest.raises(error, match=named.replace("data", argument)):
+        quiet_fit(model, **kwargs)
+    assert model.num_traces == 0
+
+
+@pytest.mark.parametrize(
+    "kwargs,named",
+    [
+        ({"steps": 0}, "steps: .* got 0"),
+        ({"steps": 10.5}, "steps"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": True}, "batch_size"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.0}, "seed"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"learning_rate": "fast"}, "learning_rate: .* got 'fast'"),
+        ({"decay_rate": 1.5}, "decay_rate"),
+        ({"decay_steps": 0}, "decay_steps"),
+        ({"natural_gradient": 2.0}, "natural_gradient"),
+        ({"natural_gradient": 0.0}, "natural_gradient"),
+        ({"validation_fraction": 1.5}, "validation_fraction"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"validation_fraction": 0.1, "validation_data": make_data()}, "validation_data"),
+        ({"validate_every": 0}, "validate_every"),
+        ({"patience": 0}, "patience"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"optimizer": "adam"}, "optimizer: expected a Keras optimiser, got str"),
+        ({"callback": 1}, "callback"),
+        ({"monitor": 1}, "monitor"),
+    ],
+)
+def test_bad_arguments_are_refused(kwargs: dict[str, Any], named: str) -> None:
+    model = make_svgp(CountingSVGP)
+    with pytest.raises((ValueError, TypeError), match=named):
+        quiet_fit(model, **kwargs)
+    assert model.num_traces == 0
+
+
+def test_models_that_cannot_be_fitted_are_refused() -> None:
+    data = make_data()
+    with pytest.raises(TypeError, match="model: expected one with training_loss"):
+        quiet_fit(gpflow.models.GPR(data, gpflow.kernels.RBF()), data)
+    fixed = make_svgp()
+    set_trainable(fixed, False)
+    with pytest.raises(ValueError, match="trainable parameters"):
+        quiet_fit(fixed, data)
+
+
+def test_integers_and_narrow_floats_are_widened_exactly() -> None:
+    X, Y = make_data()
+    X, Y = np.round(10.0 * X), np.round(Y)
+    expected = Line()
+    quiet_fit(expected, (X, Y))
+    for dtype in (np.int64, np.int8, np.float32, np.float16):
+        model = Line()
+        quiet_fit(model, (X.astype(dtype), tf.constant(Y.astype(dtype))))
+        assert_same(model, expected)
+
+
+def test_float32_model() -> None:
+    X, Y = make_data()
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        wide, narrow = Line(), Line()
+        quiet_fit(wide, (X, Y), validation_fraction=0.2)
+        quiet_fit(narrow, (X.astype(np.float32), Y.astype(np.float32)), validation_fraction=0.2)
+        assert wide.slope.dtype == tf.float32
+        assert_same(wide, narrow)
+        X[4] = 1e39
+        with pytest.raises(ValueError, match="X of data: .* finite in float32, .* 1 of 60 rows"):
+            quiet_fit(wide, (X, Y))

@@ -1,0 +1,227 @@
+"""Fits: what they learn, call and leave alone; natural gradients and early stopping."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.keras import tf_keras
+from gpflow.utilities import read_values, set_trainable
+
+from gpflow_deep.training import minibatches
+from tests.training.models import (
+    CountingSVGP,
+    Killed,
+    Line,
+    N,
+    Weights,
+    assert_same,
+    kill_at,
+    make_data,
+    make_svgp,
+    quiet_fit,
+)
+
+
+def test_fit_learns_and_reports() -> None:
+    data = make_data()
+    model = make_svgp()
+    before = float(model.training_loss(data))
+    result = quiet_fit(model, data, steps=150, learning_rate=0.05)
+    assert float(model.training_loss(data)) < 0.2 * before
+    assert result.steps == 150
+    assert not result.stopped_early
+    assert result.best_step is None and result.best_score is None
+    assert result.seconds > 0
+    np.testing.assert_array_equal(result.history["step"], np.arange(1, 151))
+    assert result.history["loss"].shape == (150,)
+    assert np.isnan(result.history["validation"]).all()
+    assert_same(copy.deepcopy(model), model)  # it holds nothing that cannot be copied
+
+
+def test_full_batch_step_is_adams() -> None:
+    data = make_data()
+    fitted, reference = make_svgp(), make_svgp()
+    result = quiet_fit(
+        fitted, data, steps=5, batch_size=None, learning_rate=0.1, decay_rate=0.5, decay_steps=2
+    )
+    losses = []
+    optimizer = tf_keras.optimizers.Adam(0.1)
+    for step in range(5):
+        optimizer.learning_rate = 0.1 * 0.5 ** (step // 2)
+        with tf.GradientTape() as tape:
+            loss = reference.training_loss(data)
+        variables = reference.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        losses.append(float(loss))
+    np.testing.assert_allclose(result.history["loss"], losses, rtol=1e-7)
+    for path, value in read_values(reference).items():
+        np.testing.assert_allclose(read_values(fitted)[path], value, rtol=1e-5, atol=1e-7)
+
+
+def test_prior_is_part_of_the_loss() -> None:
+    prior = tfp.distributions.Normal(np.float64(0.0), np.float64(2.0))
+    without, model = Line(), Line()
+    model.slope.prior = prior
+    loss, expected = (quiet_fit(m, steps=1).history["loss"][0] for m in (model, without))
+    np.testing.assert_allclose(loss, expected - prior.log_prob(np.float64(0.5)), rtol=1e-12)
+
+
+def test_steps_are_compiled_once_with_the_objective_of_all_rows() -> None:
+    data = make_data()
+    model = make_svgp(CountingSVGP, num_data=None)
+    result = quiet_fit(model, data, steps=70)
+    assert model.num_traces == 1
+    expected = make_svgp(num_data=N).training_loss(next(iter(minibatches(data, 16, 0))))
+    np.testing.assert_allclose(result.history["loss"][0], expected, rtol=1e-12)
+
+
+def test_results_do_not_depend_on_how_many_steps_a_call_takes() -> None:
+    together, one_by_one = Line(), Line()
+    seen: list[tuple[int, float]] = []
+    result = quiet_fit(together)
+    quiet_fit(one_by_one, callback=lambda step, loss: seen.append((step, loss)))
+    assert_same(together, one_by_one)
+    history = zip(result.history["step"].tolist(), result.history["loss"].tolist(), strict=True)
+    assert seen == list(history)
+
+
+def test_seed_decides() -> None:
+    first, second, other = Line(), Line(), Line()
+    for global_seed, (model, seed) in enumerate([(first, 5), (second, 5), (other, 6)]):
+        tf.random.set_seed(global_seed)
+        quiet_fit(model, seed=seed)
+    assert_same(first, second)
+    with pytest.raises(AssertionError):
+        assert_same(first, other)
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda: keras.optimizers.Adam(0.05),
+        lambda: tf_keras.optimizers.Adam(0.05),
+        lambda: tf_keras.optimizers.SGD(1e-4, momentum=0.9),
+    ],
+)
+def test_optimisers_of_users(make_optimizer: Callable[[], Any], tmp_path: Path) -> None:
+    whole, resumed = Line(), Line()
+    quiet_fit(whole, optimizer=make_optimizer())
+    assert whole.slope.numpy() != Line().slope.numpy()
+    saved = dict(checkpoint_dir=tmp_path, checkpoint_every=5)
+    with pytest.raises(Killed):
+        quiet_fit(Line(), optimizer=make_optimizer(), callback=kill_at(9), **saved)
+    quiet_fit(resumed, optimizer=make_optimizer(), **saved)
+    assert_same(whole, resumed)
+
+
+def test_parameters_outside_the_objective_and_fixed_ones_stay() -> None:
+    model = Line()
+    set_trainable(model.intercept, False)
+    quiet_fit(model)
+    assert model.unused.numpy() == 3.0
+    assert model.intercept.numpy() == 0.0
+    assert model.slope.numpy() != 0.5
+
+
+def test_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
+    quiet_fit(Line(), validation_fraction=0.2)
+    assert capfd.readouterr() == ("", "")
+    quiet_fit(Line(), validation_fraction=0.2, progress=True)
+    shown = capfd.readouterr().err
+    assert "12/12" in shown and "elbo=" in shown and "validation=" in shown
+
+
+def test_monitor_is_called_with_every_step() -> None:
+    class Recorder(gpflow.monitor.MonitorTask):
+        def run(self, **kwargs: Any) -> None:
+            steps.append(self.current_step)
+
+    steps: list[int] = []
+    group = gpflow.monitor.MonitorTaskGroup(Recorder(), period=2)
+    quiet_fit(Line(), steps=5, monitor=gpflow.monitor.Monitor(group))
+    assert steps == [2, 4]
+
+
+def test_one_natural_gradient_step_solves_a_conjugate_problem() -> None:
+    X, Y = make_data()
+    model = make_svgp(whiten=True)
+    for part in (model.kernel, model.likelihood, model.inducing_variable):
+        set_trainable(part, False)
+    quiet_fit(model, steps=1, batch_size=None, natural_gradient=1.0)
+    exact = gpflow.models.SGPR(
+        (X, Y), model.kernel, model.inducing_variable, noise_variance=model.likelihood.variance
+    )
+    np.testing.assert_allclose(model.elbo((X, Y)), exact.elbo(), rtol=1e-7)
+
+
+def test_natural_gradients_leave_trainability_as_it_was() -> None:
+    model = Weights()
+    set_trainable(model.q_sqrt, False)
+    before = read_values(model)
+    quiet_fit(model, natural_gradient=0.1)
+    assert model.q_mu.trainable and not model.q_sqrt.trainable
+    for path in (".q_mu", ".q_sqrt", ".log_noise"):
+        assert not np.array_equal(read_values(model)[path], before[path])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: make_svgp(q_diag=True), lambda: Line()], ids=["q_diag", "no q"]
+)
+def test_natural_gradients_need_a_full_covariance(make: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match="natural_gradient: expected"):
+        quiet_fit(make(), natural_gradient=0.1)
+
+
+def test_best_parameters_are_kept() -> None:
+    X, Y = make_data()
+    held_out = (X[:20], 0.6 * X[:20, :1])  # the slope passes through 0.6 on its way
+    model = Line()
+    result = quiet_fit(
+        model,
+        (X[20:], Y[20:]),
+        steps=400,
+        learning_rate=0.01,
+        validation_data=held_out,
+        validate_every=5,
+        patience=4,
+    )
+    scores = result.history["validation"]
+    assert result.stopped_early and result.steps < 400
+    assert result.best_step is not None and result.steps == result.best_step + 4 * 5
+    assert result.best_score == np.nanmax(scores) == scores[result.best_step - 1]
+    assert np.count_nonzero(~np.isnan(scores)) == result.steps // 5
+    score = np.mean(model.predict_log_density(held_out))
+    np.testing.assert_allclose(score, result.best_score, rtol=1e-12)
+
+
+def test_last_step_is_validated_and_patience_can_be_endless() -> None:
+    result = quiet_fit(Line(), steps=7, validation_fraction=0.1, validate_every=5, patience=None)
+    assert np.flatnonzero(~np.isnan(result.history["validation"])).tolist() == [4, 6]
+
+
+def test_validation_in_parts_is_the_mean_over_all() -> None:
+    model = Line()
+    held_out = make_data(1100)
+    result = quiet_fit(model, steps=2, validation_data=held_out, learning_rate=1e-9)
+    expected = np.mean(model.predict_log_density(held_out))
+    np.testing.assert_allclose(result.best_score, expected, rtol=1e-10)
+
+
+def test_num_data_is_that_of_the_rows_trained_on() -> None:
+    for num_data in (N, None):
+        model = Line()
+        model.num_data = num_data
+        quiet_fit(model, steps=1, validation_fraction=0.25)
+        assert set(model.seen_num_data) == {45}
+        assert model.num_data == num_data
+    with pytest.raises(ValueError, match="model.num_data: expected .* 60, .* got 59"):
+        quiet_fit(make_svgp(num_data=59))
