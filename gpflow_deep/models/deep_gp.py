@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gpflow
 import numpy as np
@@ -400,18 +400,19 @@ def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
 def _check_posterior(
     posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
+    if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
+        posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):
-        if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
-            return posterior(layers)  # type: ignore[no-any-return]
         raise TypeError(
             "posterior: expected MeanField, FullyCoupled, StripesAndArrow, or an instance such as"
             f" BlockStructured(layers, pattern), got {posterior!r}."
         )
+    instance = cast(InducingPosterior, posterior)
     sizes = [(layer.num_latent_gps, layer.num_inducing) for layer in layers]
-    own_sizes = list(zip(posterior.num_latent_gps, posterior.num_inducing))
+    own_sizes = list(zip(instance.num_latent_gps, instance.num_inducing))
     if own_sizes != sizes:
         raise ValueError(
             "posterior: expected one over these layers, of (num_latent_gps, num_inducing) ="
             f" {sizes}, got one of {own_sizes}."
         )
-    return posterior
+    return instance
