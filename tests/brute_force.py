@@ -40,18 +40,18 @@ __all__ = [
 @dataclass(frozen=True)
 class Layer:
     """
-    T GPs that share a squared-exponential kernel, inducing inputs and a white-noise variance.
+    T GPs with squared-exponential kernels that share inducing inputs and a white-noise variance.
 
     :param Z: inducing inputs, [M, D].
-    :param variance: variance of the kernel.
-    :param lengthscales: one for each input dimension, [D].
+    :param variance: variance of the kernel, one for all GPs or [T].
+    :param lengthscales: one for each input dimension, [D], or for each GP too, [T, D].
     :param white: variance of the white kernel; on the diagonals only, never between X and Z.
     :param W: weights of the mean function x W + b, [D, T].
     :param b: offset of the mean function, [T].
     """
 
     Z: np.ndarray
-    variance: float
+    variance: float | np.ndarray
     lengthscales: np.ndarray
     white: float
     W: np.ndarray
@@ -61,8 +61,20 @@ class Layer:
     def num_gps(self) -> int:
         return self.W.shape[1]
 
+    def gp(self, t: int) -> Layer:
+        """GP t on its own."""
+        T, D = self.num_gps, self.Z.shape[1]
+        return Layer(
+            self.Z,
+            float(np.broadcast_to(self.variance, [T])[t]),
+            np.broadcast_to(self.lengthscales, [T, D])[t],
+            self.white,
+            self.W[:, t : t + 1],
+            self.b[t : t + 1],
+        )
+
     def k(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """Squared-exponential covariance [..., N1, N2] of A [..., N1, D] and B [..., N2, D]."""
+        """Covariance [..., N1, N2] of A [..., N1, D] and B [..., N2, D] where T = 1."""
         difference = (A[..., :, None, :] - B[..., None, :, :]) / self.lengthscales
         return self.variance * np.exp(-0.5 * np.sum(difference**2, -1))
 
@@ -101,8 +113,9 @@ def prior_covariance(layers: list[Layer], jitter: float) -> np.ndarray:
     points = _points(layers)
     K = np.zeros((points[-1].stop, points[-1].stop))
     for layer, rows in zip(layers, _blocks(layers), strict=True):
-        for t in range(rows.start, rows.stop):
-            K[points[t], points[t]] = layer.K_MM(jitter)
+        for t in range(layer.num_gps):
+            own = points[rows.start + t]
+            K[own, own] = layer.gp(t).K_MM(jitter)
     return K
 
 
@@ -144,11 +157,12 @@ def _marginals(
     T, size = len(points), points[-1].stop
     mean_f, prior_variance, projection = np.zeros(T), np.zeros(T), np.zeros((T, size))
     for layer, x, rows in zip(used, inputs, _blocks(used), strict=True):
-        K_tilde = np.linalg.solve(layer.K_MM(jitter), layer.k(layer.Z, x[None, :]))[:, 0]
         mean_f[rows] = layer.mean_function(x)
-        prior_variance[rows] = layer.variance + layer.white
-        for t in range(rows.start, rows.stop):
-            projection[t, points[t]] = K_tilde
+        for t in range(layer.num_gps):
+            i, gp = rows.start + t, layer.gp(t)
+            prior_variance[i] = gp.variance + gp.white
+            k = gp.k(gp.Z, x[None, :])[:, 0]
+            projection[i, points[i]] = np.linalg.solve(gp.K_MM(jitter), k)
     K = prior_covariance(used, jitter)
     S = S[:size, :size]
     mu_tilde = mean_f + projection @ mean[:size]
@@ -296,11 +310,13 @@ def monte_carlo_chain_log_density(
     u = _draw_inducing_outputs(layers, mean, scale, num_draws, np.random.default_rng(seed))
     log_p = np.zeros(num_draws)
     for layer, u_l, f_in, f in zip(layers, u, [x, *chain[:-1]], chain, strict=True):
-        k = layer.k(layer.Z, f_in[None, :])[:, 0]
-        K_tilde = np.linalg.solve(layer.K_MM(jitter), k)
-        variance = layer.variance + layer.white - k @ K_tilde
-        residual = f - layer.mean_function(f_in) - u_l @ K_tilde
-        log_p -= 0.5 * np.sum(np.log(2 * np.pi * variance) + residual**2 / variance, -1)
+        for t in range(layer.num_gps):
+            gp = layer.gp(t)
+            k = gp.k(gp.Z, f_in[None, :])[:, 0]
+            K_tilde = np.linalg.solve(gp.K_MM(jitter), k)
+            variance = gp.variance + gp.white - k @ K_tilde
+            residual = f[t] - gp.mean_function(f_in) - u_l[:, t] @ K_tilde
+            log_p -= 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
     weights = np.exp(log_p - log_p.max())
     average = weights.mean()
     error = weights.std() / np.sqrt(num_draws) / average
@@ -329,12 +345,16 @@ def simulate(
     N = len(X)
     f, values = np.broadcast_to(X, (num_draws, *X.shape)), []
     for layer, u_l in zip(layers, u, strict=True):
-        K_NM = layer.k(f, np.broadcast_to(layer.Z, (num_draws, *layer.Z.shape)))
-        K_tilde = np.linalg.solve(layer.K_MM(jitter), np.swapaxes(K_NM, 1, 2)).swapaxes(1, 2)
-        C = layer.k(f, f) - K_tilde @ K_NM.swapaxes(1, 2)
-        G = np.linalg.cholesky(C + (layer.white + jitter) * np.eye(N))
-        z = rng.standard_normal((num_draws, N, layer.num_gps))
-        f = layer.mean_function(f) + K_tilde @ u_l.swapaxes(1, 2) + G @ z
+        draws = []
+        for t in range(layer.num_gps):
+            gp = layer.gp(t)
+            K_NM = gp.k(f, np.broadcast_to(gp.Z, (num_draws, *gp.Z.shape)))
+            K_tilde = np.linalg.solve(gp.K_MM(jitter), K_NM.swapaxes(1, 2)).swapaxes(1, 2)
+            C = gp.k(f, f) - K_tilde @ K_NM.swapaxes(1, 2) + (gp.white + jitter) * np.eye(N)
+            z = rng.standard_normal((num_draws, N, 1))
+            mean_t = gp.mean_function(f) + K_tilde @ u_l[:, t, :, None]
+            draws.append(mean_t + np.linalg.cholesky(C) @ z)
+        f = np.concatenate(draws, -1)
         values.append(f)
     return values
 

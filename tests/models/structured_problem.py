@@ -78,6 +78,11 @@ def random_q(
     return rng.standard_normal(size), factor * expand(pattern, sizes)
 
 
+def _kernel(layer: bf.Layer) -> gpflow.kernels.Kernel:
+    kernel = gpflow.kernels.SquaredExponential(layer.variance, layer.lengthscales)
+    return kernel + gpflow.kernels.White(layer.white) if layer.white > 0 else kernel
+
+
 @dataclass(frozen=True)
 class Problem:
     """The same deep GP for brute force and for the package."""
@@ -104,13 +109,20 @@ class Problem:
     def gp_layers(self) -> list[gd.layers.GPLayer]:
         layers = []
         for layer in self.layers:
-            kernel = gpflow.kernels.SquaredExponential(layer.variance, layer.lengthscales)
-            if layer.white > 0:
-                kernel += gpflow.kernels.White(layer.white)
+            inducing_variable: Any = layer.Z.copy()
+            if np.ndim(layer.variance) == 0:
+                kernel = _kernel(layer)
+            else:
+                kernel = gpflow.kernels.SeparateIndependent(
+                    [_kernel(layer.gp(t)) for t in range(layer.num_gps)]
+                )
+                inducing_variable = gpflow.inducing_variables.SharedIndependentInducingVariables(
+                    gpflow.inducing_variables.InducingPoints(inducing_variable)
+                )
             layers.append(
                 gd.layers.GPLayer(
                     kernel,
-                    layer.Z.copy(),
+                    inducing_variable,
                     layer.num_gps,
                     mean_function=gpflow.functions.Linear(A=layer.W, b=layer.b),
                     whiten=self.whiten,
@@ -152,6 +164,7 @@ def make_problem(
     num_points: int = 3,
     seed: int = 0,
     num_inducing: Sequence[int] | None = None,
+    separate_kernels: bool = False,
 ) -> Problem:
     num_inducing = num_inducing or [M] * len(widths)
     rng = np.random.default_rng(seed)
@@ -160,8 +173,8 @@ def make_problem(
         layers.append(
             bf.Layer(
                 Z=rng.standard_normal((points, D)),
-                variance=rng.uniform(0.5, 1.5),
-                lengthscales=rng.uniform(0.7, 1.5, D),
+                variance=rng.uniform(0.5, 1.5, T if separate_kernels else None),
+                lengthscales=rng.uniform(0.7, 1.5, (T, D) if separate_kernels else D),
                 white=0.01 if len(layers) + 1 < len(widths) else 0.0,
                 W=0.5 * rng.standard_normal((D, T)),
                 b=0.1 * rng.standard_normal(T),

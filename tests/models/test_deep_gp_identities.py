@@ -13,8 +13,6 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gpflow_deep as gd
 from tests import brute_force as bf
@@ -24,7 +22,6 @@ from tests.models.structured_problem import (
     M,
     Problem,
     block_pattern,
-    expand,
     make_posterior,
     make_problem,
 )
@@ -83,6 +80,15 @@ def test_layers_may_have_different_numbers_of_inducing_points(structure: str) ->
     widths = (2, 3, 1)
     pattern = block_pattern(structure, widths)
     problem = make_problem(widths, pattern, num_inducing=(4, 2, 5))
+    _assert_equals_brute_force(problem, make_posterior(structure, pattern))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("whiten", [True, False], ids=["whitened", "unwhitened"])
+def test_gps_may_have_kernels_of_their_own(whiten: bool, structure: str) -> None:
+    widths = (2, 3, 2)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, whiten=whiten, separate_kernels=True)
     _assert_equals_brute_force(problem, make_posterior(structure, pattern))
 
 
@@ -175,79 +181,6 @@ def test_block_diagonal_q_is_mean_field(structure: str) -> None:
     _close(other.prior_kl(), sum(terms))
 
 
-# ---------------------------------------------------------------- properties of the posteriors
-
-_widths = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
-
-
-@st.composite
-def _posteriors(draw: st.DrawFn) -> tuple[tuple[int, ...], str, np.ndarray, int]:
-    widths, structure = draw(_widths), draw(st.sampled_from(STRUCTURES))
-    seed = draw(st.integers(0, 2**16))
-    return widths, structure, block_pattern(structure, widths, seed), seed
-
-
-@settings(max_examples=12, deadline=None)
-@given(_posteriors())
-def test_posterior_is_the_gaussian_that_was_assigned(
-    drawn: tuple[tuple[int, ...], str, np.ndarray, int],
-) -> None:
-    widths, structure, pattern, seed = drawn
-    problem = make_problem(widths, pattern, seed=seed)
-    q = make_posterior(structure, pattern)(problem.gp_layers())
-    q.assign_dense(problem.mean, problem.factor)
-    mean, scale_tril = (np.asarray(part) for part in q.dense())
-    _close(mean, problem.mean, atol=0.0)
-    _close(scale_tril, problem.factor, atol=1e-12)
-    entries = expand(pattern, np.full(len(pattern), M))
-    np.testing.assert_array_equal(scale_tril, np.tril(scale_tril))
-    assert np.all(np.diag(scale_tril) > 0)
-    assert not np.any(scale_tril[~entries])
-
-    kl = float(q.prior_kl())
-    identity = np.eye(len(mean))
-    assert kl >= 0
-    _close(kl, bf.gaussian_kl(mean, scale_tril @ scale_tril.T, identity), rtol=1e-8)
-
-    assert q.num_parameters == len(mean) + np.count_nonzero(np.tril(entries))
-    q.assign_dense(np.zeros_like(mean), identity)
-    _close(q.prior_kl(), 0.0, atol=1e-9)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_assigning_outside_the_pattern_is_refused(structure: str) -> None:
-    widths = (2, 2, 1)
-    pattern = block_pattern(structure, widths)
-    problem = make_problem(widths, pattern)
-    q = make_posterior(structure, pattern)(problem.gp_layers())
-    outside = problem.factor.copy()
-    outside[0, -1] = 0.1
-    with pytest.raises(ValueError, match="scale_tril"):
-        q.assign_dense(problem.mean, outside)
-    if structure in ("mean-field", "stripes-and-arrow"):
-        outside = problem.factor.copy()
-        outside[M, 0] = 0.1  # between two GPs of the first layer
-        with pytest.raises(ValueError, match="scale_tril"):
-            q.assign_dense(problem.mean, outside)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        np.ones((3, 3), dtype=bool),
-        np.tri(4, dtype=bool),
-        np.tri(3, 4, dtype=bool),
-        np.tri(3, k=-1, dtype=bool),
-        np.ones(3, dtype=bool),
-    ],
-    ids=["upper", "too-large", "not-square", "no-diagonal", "one-axis"],
-)
-def test_pattern_that_is_no_lower_triangular_matrix_of_gps_is_refused(pattern: np.ndarray) -> None:
-    layers = make_problem((2, 1), block_pattern("mean-field", (2, 1))).gp_layers()
-    with pytest.raises(ValueError, match="pattern"):
-        gd.posteriors.BlockStructured(layers, pattern=pattern)
-
-
 # ---------------------------------------------------------------- one layer: SVGP
 
 
@@ -328,12 +261,17 @@ def test_many_samples_converge(structure: str) -> None:
     assert 64 / 2 < ratio < 64 * 2
 
 
+@pytest.mark.parametrize("separate_kernels", [False, True], ids=["shared", "separate"])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_function_draws_agree_with_the_generative_definition(structure: str) -> None:
+def test_function_draws_agree_with_the_generative_definition(
+    structure: str, separate_kernels: bool
+) -> None:
     """Coherent draws over all test points: their means and covariances, and `predict_f`'s."""
     widths = (2, 2, 2)
     pattern = block_pattern(structure, widths)
-    problem = make_problem(widths, pattern, num_points=3, seed=11)
+    problem = make_problem(
+        widths, pattern, num_points=3, seed=11, separate_kernels=separate_kernels
+    )
     model = problem.model(make_posterior(structure, pattern), num_prediction_samples=2000)
     tf.random.set_seed(3)
     draws = np.asarray(model.predict_f_samples(problem.X, num_samples=4000, full_cov=True))
