@@ -240,8 +240,8 @@ class DeepGP(DeepGPModel):
     ) -> DeepGPPosterior:
         """
         The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. It does not follow later changes of the model until
-        ``update_cache()``.
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
         """
         return DeepGPPosterior(self, precompute_cache)
 

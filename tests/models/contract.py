@@ -1,0 +1,118 @@
+"""
+The model families that GPflow's users must be able to use as they use GPflow's models.
+
+A family joins the suite in `test_gpflow_contract.py` with one line in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+import gpflow_deep as gd
+from gpflow_deep.models import DeepGPModel
+
+__all__ = [
+    "FAMILIES",
+    "block_structured",
+    "data",
+    "fix_draws",
+    "gradients",
+    "make_model",
+    "randomise",
+    "values",
+]
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+def block_structured(layers: Sequence[gd.layers.GPLayer]) -> gd.posteriors.BlockStructured:
+    """Some pattern that is none of the named ones: each GP with itself and the one before it."""
+    num_gps = sum(layer.num_latent_gps for layer in layers)
+    pattern = np.eye(num_gps, dtype=bool) | np.eye(num_gps, k=-1, dtype=bool)
+    return gd.posteriors.BlockStructured(layers, pattern)
+
+
+def _deep_gp(posterior: Any, layers: Sequence[gd.layers.GPLayer], *args: Any, **kwargs: Any) -> Any:
+    posterior = posterior if isinstance(posterior, type) else posterior(layers)
+    return gd.models.DeepGP(layers, *args, posterior=posterior, **kwargs)
+
+
+FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
+    "mean-field": partial(_deep_gp, gd.posteriors.MeanField),
+    "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
+    "fully-coupled": partial(_deep_gp, gd.posteriors.FullyCoupled),
+    "block-structured": partial(_deep_gp, block_structured),
+}
+"""A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
+`num_prediction_samples`, by the family's name."""
+
+
+def data(num_points: int = 20, output_dim: int = 1, seed: int = 0) -> Data:
+    """Inputs [N, 2] and smooth targets [N, P] with a little noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((num_points, 2))
+    Y = np.sin(X @ rng.standard_normal((2, output_dim)))
+    return X, Y + 0.1 * rng.standard_normal(Y.shape)
+
+
+def make_model(
+    family: str,
+    hidden_dims: Sequence[int] = (2,),
+    likelihood: gpflow.likelihoods.Likelihood | None = None,
+    output_dim: int = 1,
+    num_inducing: int = 5,
+    layers: Sequence[gd.layers.GPLayer] | None = None,
+    random: bool = True,
+    **settings: Any,
+) -> DeepGPModel:
+    """
+    A tiny model of a family on the inputs of `data()`.
+
+    :param random: move every trainable parameter from its initial value, at which much is zero.
+    """
+    X, _ = data()
+    if layers is None:
+        layers = gd.layers.build_layers(X, hidden_dims, output_dim, num_inducing)
+    settings = {"num_data": len(X), "num_samples": 3, "num_prediction_samples": 8, **settings}
+    model = FAMILIES[family](layers, likelihood or gpflow.likelihoods.Gaussian(0.1), **settings)
+    if random:
+        randomise(model)
+    return model
+
+
+def randomise(model: tf.Module, seed: int = 1, scale: float = 0.2) -> None:
+    """Add normal draws to all trainable parameters, unconstrained: the same draws at every call."""
+    rng = np.random.default_rng(seed)
+    parameters = gpflow.utilities.parameter_dict(model)
+    for _, parameter in sorted(parameters.items()):
+        if parameter.trainable:
+            variable = parameter.unconstrained_variable
+            variable.assign_add(scale * rng.standard_normal(variable.shape))
+
+
+def fix_draws(model: DeepGPModel, num_points: int = 20) -> None:
+    """Make the objective a function of the parameters, for batches of this size."""
+    if hasattr(model, "draw_noise"):
+        noise = model.draw_noise(num_points, seed=[1, 2])
+        model.draw_noise = lambda *args, **kwargs: noise
+
+
+def values(model: tf.Module) -> np.ndarray:
+    """All parameters of a model in one vector."""
+    parameters = gpflow.utilities.read_values(model)
+    return np.concatenate([np.ravel(value) for _, value in sorted(parameters.items())])
+
+
+def gradients(
+    loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """A loss and its gradients, as tensors also where TensorFlow has slices of them."""
+    with tf.GradientTape() as tape:
+        value = loss()
+    return value, [tf.convert_to_tensor(g) for g in tape.gradient(value, variables)]
