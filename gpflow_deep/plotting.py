@@ -40,23 +40,31 @@ def inducing_correlation(model_or_q: Any) -> np.ndarray:
     return L @ L.T
 
 
-def plot_inducing_covariance(model_or_q: Any, ax: Axes | None = None) -> Axes:
+def plot_inducing_covariance(
+    model_or_q: Any, ax: Axes | None = None, *, limit: float | None = None
+) -> Axes:
     """
     Heat map of how the approximate posterior correlates the inducing outputs of all layers.
 
     The covariance of Figure 1 of Lindinger, Reeb, Lippert and Rakitsch, *Beyond the Mean-Field:
     Structured Deep Gaussian Processes*, NeurIPS 2020, scaled to correlations: variances of hidden
-    and output layers differ by orders of magnitude. Thin lines separate GPs, thick ones layers.
+    and output layers differ by orders of magnitude. The inducing outputs are whitened ones where the
+    layers' are. Thin lines separate GPs, thick ones layers.
 
     :param model_or_q: a deep GP, or its `inducing_posterior`.
     :param ax: where to draw.
+    :param limit: the correlation at which the colours end; by default one that few correlations but
+        those of outputs with themselves exceed.
     :raises TypeError: for anything that is neither.
     """
     q = _posterior(model_or_q)
     correlation = inducing_correlation(q)
     ax = _axes(ax)
-    image = ax.imshow(correlation, cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
-    ax.figure.colorbar(image, ax=ax, label="correlation", shrink=0.8)
+    if limit is None:
+        limit = _typical_largest(correlation)
+    image = ax.imshow(correlation, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    extend = "both" if limit < 1.0 else "neither"
+    ax.figure.colorbar(image, ax=ax, label="correlation", shrink=0.8, extend=extend)
     start = 0
     centres = []
     for num_gps, num_inducing in zip(q.num_latent_gps, map(int, q.num_inducing), strict=True):
@@ -130,7 +138,16 @@ def plot_variance_vs_error(
     # An error of exactly zero has no place on a logarithmic axis.
     seen = squared_error > 0.0
     ax.plot(variance[seen], squared_error[seen], ".", alpha=0.25, color=line.get_color(), zorder=1)
-    ax.axline((1.0, 1.0), (10.0, 10.0), color="grey", linestyle="--", linewidth=1.0, zorder=0)
+    # Through points that are on the plot anyway, or the axes would be stretched to show them.
+    middle = float(np.median(variance))
+    ax.axline(
+        (middle, middle),
+        (1.01 * middle, 1.01 * middle),
+        color="grey",
+        linestyle="--",
+        linewidth=1.0,
+        zorder=0,
+    )
     ax.set(xscale="log", yscale="log", xlabel="predictive variance", ylabel="squared error")
     if label is not None:
         ax.legend()
@@ -188,6 +205,13 @@ def _posterior(model_or_q: Any) -> Any:
             f"got {type(model_or_q).__name__}."
         )
     return q
+
+
+def _typical_largest(correlation: np.ndarray) -> float:
+    """The size that one in a hundred of the correlations off the diagonal exceeds; 1 without any."""
+    sizes = np.abs(correlation[np.tril_indices(len(correlation), -1)])
+    sizes = sizes[sizes > 1e-12]
+    return float(np.quantile(sizes, 0.99)) if len(sizes) else 1.0
 
 
 def _axes(ax: Axes | None) -> Axes:

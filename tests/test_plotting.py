@@ -55,6 +55,17 @@ def test_heat_map_shows_the_correlation_and_where_layers_and_gps_begin() -> None
     assert [label.get_text() for label in ax.get_xticklabels()] == ["layer 1", "layer 2", "layer 3"]
 
 
+def test_colours_end_where_few_correlations_are_larger() -> None:
+    q = _posterior(MeanField, np.random.default_rng(9))
+    low, high = plot_inducing_covariance(q).get_images()[0].get_clim()
+    correlation = inducing_correlation(q)
+    off_diagonal = np.abs(correlation - np.eye(len(correlation)))
+    assert low == -high and 0.0 < np.mean(off_diagonal > high) < 0.02
+    assert plot_inducing_covariance(q, limit=0.5).get_images()[0].get_clim() == (-0.5, 0.5)
+    untrained = MeanField(build_layers(np.eye(3), hidden_dims=(2,), num_inducing=3))
+    assert plot_inducing_covariance(untrained).get_images()[0].get_clim() == (-1.0, 1.0)
+
+
 def test_heat_map_needs_a_posterior() -> None:
     with pytest.raises(TypeError, match="model_or_q: expected a deep GP.*got int"):
         plot_inducing_covariance(3)
@@ -75,7 +86,8 @@ def test_variances_against_errors_of_several_models_share_the_axes() -> None:
     rng = np.random.default_rng(3)
     _, given_axes = plt.subplots()
     for label in ("first", "second"):
-        variance, squared_error = rng.exponential(size=(2, 30))
+        # Far from 1, so that axes stretched to any fixed point would be seen.
+        variance, squared_error = 1000.0 * rng.uniform(1.0, 2.0, size=(2, 30))
         squared_error[0] = 0.0
         ax = plot_variance_vs_error(variance, squared_error, given_axes, label=label, num_bins=5)
         assert ax is given_axes
@@ -87,6 +99,7 @@ def test_variances_against_errors_of_several_models_share_the_axes() -> None:
         groups[1].get_xydata().T, binned_errors(variance, squared_error, 5)
     )
     ax.figure.canvas.draw()
+    assert 800.0 < ax.get_xlim()[0] < ax.get_xlim()[1] < 2500.0
 
 
 def test_variances_must_be_positive() -> None:
