@@ -65,7 +65,6 @@ def test_killed_deep_gp_goes_on_to_the_same_result(tmp_path: Path) -> None:
         return gpflow_deep.models.DeepGP(
             layers,
             gpflow.likelihoods.Gaussian(0.1),
-            posterior=gpflow_deep.posteriors.MeanField,
             num_samples=2,
             num_prediction_samples=4,
             num_data=N,
@@ -76,7 +75,7 @@ def test_killed_deep_gp_goes_on_to_the_same_result(tmp_path: Path) -> None:
             shutil.copytree(tmp_path / "whole", tmp_path / "killed")
 
     X, _ = make_data()
-    settings: dict[str, Any] = dict(natural_gradient=0.1, steps=8, checkpoint_every=4)
+    settings: dict[str, Any] = dict(steps=8, checkpoint_every=4)
     whole, resumed = make(), make()
     expected = quiet_fit(
         whole, callback=keep_step_four, checkpoint_dir=tmp_path / "whole", **settings
