@@ -30,7 +30,9 @@ class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
-    A subclass says what the components are. It has a ``likelihood``.
+    A subclass says what the components are. It has a ``likelihood``. AutoGraph is kept out of its methods,
+    here as in the models: there is no Python control flow to convert, and to look for it takes most of the
+    time of tracing.
     """
 
     likelihood: Likelihood
@@ -57,6 +59,7 @@ class MixturePredictor(ABC):
     def _sample_f(self, Xnew: InputData, num_samples: int, full_cov: bool) -> tf.Tensor:
         """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "Xnew: [batch..., N, D]",
         "return[0]: [batch..., N, P]",
@@ -97,6 +100,7 @@ class MixturePredictor(ABC):
         mean, variance = _moments(self.predict_f_mixture(flat))
         return restore(mean), restore(variance)
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "Xnew: [N, D]",
         "return: [N, P] if (num_samples is None)",
@@ -124,6 +128,7 @@ class MixturePredictor(ABC):
         samples = self._sample_f(Xnew, 1 if num_samples is None else num_samples, full_cov)
         return samples[0] if num_samples is None else samples
 
+    @tf.autograph.experimental.do_not_convert
     def predict_y_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         """
         The components of the predictive distribution of new observations, by their means and variances:
@@ -137,6 +142,7 @@ class MixturePredictor(ABC):
         mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, Xnew, f)
         return Mixture(mean, variance, f.log_weights)
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "Xnew: [batch..., N, D]",
         "return[0]: [batch..., N, P]",
@@ -159,6 +165,7 @@ class MixturePredictor(ABC):
         mean, variance = _moments(self.predict_y_mixture(flat))
         return restore(mean), restore(variance)
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "data[0]: [batch..., N, D]",
         "data[1]: [batch..., N, P]",

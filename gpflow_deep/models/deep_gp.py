@@ -98,10 +98,12 @@ class DeepGP(DeepGPModel):
 
     # The objective.
 
+    @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """The ELBO, which training maximises."""
         return self.elbo(data)
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
     )
@@ -126,10 +128,12 @@ class DeepGP(DeepGPModel):
         expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
         return expected * self._scale(tf.shape(X)[0]) - self._prior_kl(prepared)
 
+    @tf.autograph.experimental.do_not_convert
     def prior_kl(self) -> tf.Tensor:
         """KL divergence of the posterior of the inducing outputs from their prior."""
         return self._prior_kl(self._prepare())
 
+    @tf.autograph.experimental.do_not_convert
     def draw_noise(
         self,
         num_data: TensorType,
@@ -203,6 +207,7 @@ class DeepGP(DeepGPModel):
         means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
         return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
 
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "X: [N, D]",
     )
@@ -245,6 +250,7 @@ class DeepGP(DeepGPModel):
         """
         return DeepGPPosterior(self, precompute_cache)
 
+    @tf.autograph.experimental.do_not_convert
     def predict_f_mixture(
         self,
         Xnew: InputData,

@@ -95,7 +95,7 @@ class Steps:
         ]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
         # On self, which lives as long as the run: a model that held it could not be deep-copied.
-        self._take = tf.function(self._take_in_graph)
+        self._take = tf.function(self._take_in_graph, autograph=False)
 
     def take(self, count: int) -> list[float]:
         """

@@ -31,7 +31,7 @@ class Validation:
         parts = zip(*(np.array_split(array, num_parts) for array in data), strict=True)
         self._parts = [(tf.constant(X), tf.constant(Y)) for X, Y in parts]
         self._variables = variables
-        self._log_density = tf.function(model.predict_log_density)
+        self._log_density = tf.function(model.predict_log_density, autograph=False)
         self.best = [tf.Variable(variable, trainable=False) for variable in variables]
 
     def score(self) -> float:
