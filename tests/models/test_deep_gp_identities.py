@@ -230,6 +230,28 @@ def _elbo_estimates(model: gd.models.DeepGP, problem: Problem, repetitions: int)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
+def test_monte_carlo_marginalisation_equals_brute_force(structure: str) -> None:
+    """Given its draws v = m + L e of the inducing outputs, it is Theorem 1 with q a point mass at v."""
+    widths = (2, 1, 2)
+    pattern = block_pattern(structure, widths)
+    problem = make_problem(widths, pattern, seed=15)
+    model = problem.model(make_posterior(structure, pattern), marginalisation="monte_carlo")
+    noise = model.draw_noise(len(problem.X), num_samples=2, seed=[1, 2])
+    hidden, inducing = noise[:2], noise[2:]
+    e = np.concatenate([np.reshape(part, [2, -1]) for part in inducing], -1)  # [S, T M]
+    kl = bf.kl_divergence(problem.layers, *problem.q_u, problem.jitter)
+    elbos = []
+    for s in range(2):
+        mean, factor = problem.q_u
+        z = [np.asarray(part)[s : s + 1] for part in hidden] + [np.zeros([1, 3, 2])]
+        chain = bf.theorem_one(
+            problem.layers, problem.X, mean + factor @ e[s], 0.0 * factor, z, problem.jitter
+        )
+        elbos.append(bf.elbo(chain, problem.Y, problem.noise_variance, kl, problem.num_data))
+    _close(model.elbo(problem.data, noise=noise), np.mean(elbos), rtol=1e-8)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_marginalising_by_theorem_one_equals_drawing_the_inducing_outputs(structure: str) -> None:
     """Two estimators of one ELBO; the paper compares them in its Figure 2."""
     widths = (2, 1, 1)
