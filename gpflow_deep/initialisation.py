@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gpflow
 import numpy as np
+from gpflow.base import Parameter
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
@@ -49,6 +49,8 @@ def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:
         A[:, :num_components] = right[:num_components].T
     else:
         A = np.eye(input_dim, output_dim, dtype=X.dtype)
-    mean_function = Linear(A=A, b=np.zeros(output_dim, X.dtype))
-    gpflow.set_trainable(mean_function, False)
-    return mean_function
+    # From the start: set_trainable does not reach a distribution strategy's variables.
+    return Linear(
+        A=Parameter(A, trainable=False),
+        b=Parameter(np.zeros(output_dim, X.dtype), trainable=False),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import gpflow
 import numpy as np
-from gpflow.base import TensorType
+from gpflow.base import Parameter, TensorType
 from gpflow.kernels import Kernel
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
@@ -64,7 +64,8 @@ def build_layers(
         kernel = make_kernel(X.shape[1], index)
         if hidden:
             if kernel_factory is None:
-                gpflow.set_trainable(kernel.variance, False)
+                # From the start: set_trainable does not reach a distribution strategy's variables.
+                kernel.variance = Parameter(kernel.variance, trainable=False)
             if white_noise is not None:
                 kernel = kernel + gpflow.kernels.White(white_noise)
         mean_function = linear_mean_function(X, width) if hidden else None

@@ -19,8 +19,15 @@ from gpflow_deep.models import DeepGPModel
 
 __all__ = [
     "FAMILIES",
+    "PREDICTIONS",
+    "XNEW",
+    "YNEW",
+    "X",
+    "Y",
+    "assert_close",
     "block_structured",
     "data",
+    "differ",
     "fix_draws",
     "gradients",
     "make_model",
@@ -116,3 +123,31 @@ def gradients(
     with tf.GradientTape() as tape:
         value = loss()
     return value, [tf.convert_to_tensor(g) for g in tape.gradient(value, variables)]
+
+
+X, Y = data()
+XNEW, YNEW = data(6, seed=2)
+PREDICTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "predict_f": lambda model, X: model.predict_f(X),
+    "predict_f full_cov": lambda model, X: model.predict_f(X, full_cov=True),
+    "predict_f full_output_cov": lambda model, X: model.predict_f(X, full_output_cov=True),
+    "predict_f_mixture": lambda model, X: model.predict_f_mixture(X),
+    "predict_y": lambda model, X: model.predict_y(X),
+    "predict_y_mixture": lambda model, X: model.predict_y_mixture(X),
+    "predict_log_density": lambda model, X: model.predict_log_density((X, YNEW[: len(X)])),
+}
+"""All that a model and its posterior predict, as functions of them and of up to six inputs."""
+
+
+def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-10) -> None:
+    """Tensors, or structures of them, are the same within tolerances."""
+    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether some tensors of two structures differ by more than rounding."""
+    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+    return any(not np.allclose(a, b, rtol=1e-6, atol=1e-8) for a, b in pairs)

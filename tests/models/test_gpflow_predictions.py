@@ -1,0 +1,197 @@
+"""Predictions of every family's models and posteriors: shapes, batches, parts, caches, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_deep.models import DeepGPModel
+from tests.models.contract import (
+    PREDICTIONS,
+    XNEW,
+    YNEW,
+    assert_close,
+    data,
+    differ,
+    make_model,
+    randomise,
+)
+
+
+def test_predictions_are_deterministic(model: DeepGPModel) -> None:
+    for predict in PREDICTIONS.values():
+        assert_close(predict(model, XNEW), predict(model, XNEW), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["predict_f", "predict_y"])
+def test_shapes_and_batches(family: str, method: str) -> None:
+    model = make_model(family, output_dim=2)
+    predict = getattr(model, method)
+    whole = predict(XNEW)
+    batched = predict(XNEW.reshape(2, 3, 2))
+    for one, other in zip(whole, batched, strict=True):
+        assert one.shape == (6, 2) and other.shape == (2, 3, 2)
+        np.testing.assert_allclose(tf.reshape(other, [6, 2]), one, rtol=1e-9)
+    # A point's prediction does not depend on the points beside it.
+    assert_close([x[2:3] for x in whole], predict(XNEW[2:3]))
+    Ynew = data(6, output_dim=2)[1]
+    densities = model.predict_log_density((XNEW, Ynew))
+    assert densities.shape == (6,)
+    batch = XNEW.reshape(2, 3, 2), Ynew.reshape(2, 3, 2)
+    assert_close(tf.reshape(model.predict_log_density(batch), [6]), densities)
+
+
+def test_covariances_have_the_variances_on_their_diagonals(family: str) -> None:
+    model = make_model(family, output_dim=2)
+    variance = model.predict_f(XNEW)[1]
+    outputs = model.predict_f(XNEW, full_output_cov=True)[1]
+    assert outputs.shape == (6, 2, 2)
+    assert_close(tf.linalg.diag_part(outputs), variance)
+    batch = model.predict_f(XNEW.reshape(2, 3, 2), full_output_cov=True)[1]
+    assert_close(tf.reshape(batch, [6, 2, 2]), outputs)
+    points = model.predict_f(XNEW, full_cov=True)[1]
+    assert points.shape == (2, 6, 6)
+    assert_close(points, tf.linalg.matrix_transpose(points))
+    assert np.linalg.eigvalsh(points).min() > -1e-9
+    with pytest.raises(NotImplementedError, match="full_cov and full_output_cov"):
+        model.predict_f(XNEW, full_cov=True, full_output_cov=True)
+    with pytest.raises(NotImplementedError, match="full_cov"):
+        model.predict_y(XNEW, full_cov=True)
+    with pytest.raises(NotImplementedError, match="full_cov"):
+        model.predict_log_density((XNEW, YNEW), full_cov=True)
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+def test_function_draws(family: str, full_cov: bool) -> None:
+    model = make_model(family, output_dim=2)
+    assert model.predict_f_samples(XNEW, full_cov=full_cov).shape == (6, 2)
+    draws = model.predict_f_samples(XNEW, num_samples=4, full_cov=full_cov)
+    assert draws.shape == (4, 6, 2)
+    assert np.isfinite(draws).all()
+    assert differ(draws, model.predict_f_samples(XNEW, num_samples=4, full_cov=full_cov))
+    tf.random.set_seed(1)
+    first = model.predict_f_samples(XNEW, 4, full_cov=full_cov)
+    tf.random.set_seed(1)
+    assert_close(model.predict_f_samples(XNEW, 4, full_cov=full_cov), first, rtol=0, atol=0)
+
+
+def test_mixture_has_the_moments_of_predictions(model: DeepGPModel) -> None:
+    mixture = model.predict_f_mixture(XNEW, num_samples=5)
+    S = mixture.means.shape[0]
+    assert mixture.means.shape == mixture.variances.shape == (S, 6, 1)
+    assert mixture.log_weights.shape == (S,)
+    assert_close(tf.reduce_logsumexp(mixture.log_weights), 0.0)
+    for mixture, (mean, variance) in [
+        (model.predict_f_mixture(XNEW), model.predict_f(XNEW)),
+        (model.predict_y_mixture(XNEW), model.predict_y(XNEW)),
+    ]:
+        weights = np.exp(mixture.log_weights)[:, None, None]
+        average = (weights * mixture.means).numpy().sum(0)
+        second = (weights * (mixture.variances + mixture.means**2)).numpy().sum(0)
+        assert_close((average, second - average**2), (mean, variance))
+
+
+def test_log_density_is_that_of_the_mixture(model: DeepGPModel) -> None:
+    means, variances, log_weights = model.predict_y_mixture(XNEW)
+    components = tfp.distributions.Normal(means, tf.sqrt(variances)).log_prob(YNEW)[..., 0]
+    expected = tf.reduce_logsumexp(components + log_weights[:, None], axis=0)
+    assert_close(model.predict_log_density((XNEW, YNEW)), expected)
+
+
+def test_predictions_in_parts_and_of_unknown_size(family: str) -> None:
+    """More points than are carried through the layers at once, eager and compiled."""
+    model = make_model(family, num_prediction_samples=4096)  # four points at once
+    single = [model.predict_y(x[None]) for x in XNEW]
+    expected = [np.concatenate(pieces) for pieces in zip(*single, strict=True)]
+    assert_close(model.predict_y(XNEW), expected)
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    predict = tf.function(model.predict_y, input_signature=signature, autograph=False)
+    assert_close(predict(XNEW), expected)
+    assert_close(predict(XNEW[:4]), [x[:4] for x in expected])
+    assert_close(predict(XNEW[:1]), [x[:1] for x in expected])
+    for mean_or_variance in predict(XNEW[:0]):
+        assert mean_or_variance.shape == (0, 1)
+
+
+def test_no_points(model: DeepGPModel) -> None:
+    for mean_or_variance in model.predict_y(XNEW[:0]):
+        assert mean_or_variance.shape == (0, 1)
+    assert model.predict_log_density((XNEW[:0], YNEW[:0])).shape == (0,)
+
+
+def test_saved_model(model: DeepGPModel, tmp_path: Path) -> None:
+    module = tf.Module()
+    module.model, module.posterior = model, model.posterior()
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    for name in ("model", "posterior"):
+        predict = getattr(module, name).predict_y
+        compiled = tf.function(predict, input_signature=signature, autograph=False)
+        setattr(module, f"predict_{name}", compiled)
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    expected = model.predict_y(XNEW)
+    assert_close(loaded.predict_model(XNEW), expected)
+    assert_close(loaded.predict_posterior(XNEW), expected)
+
+
+# ---------------------------------------------------------------- the cached posterior
+
+
+def test_posterior_predicts_like_the_model(model: DeepGPModel) -> None:
+    posteriors = [model.posterior(cache) for cache in PrecomputeCacheType]
+    for predict in PREDICTIONS.values():
+        expected = predict(model, XNEW)
+        for posterior in posteriors:
+            assert_close(predict(posterior, XNEW), expected)
+    for full_cov in (False, True):
+        draws = []
+        for predictor in (model, *posteriors):
+            tf.random.set_seed(1)
+            draws.append(predictor.predict_f_samples(XNEW, 3, full_cov=full_cov))
+        for other in draws[1:]:
+            assert_close(other, draws[0])
+
+
+def test_posterior_follows_the_model_when_told_to(model: DeepGPModel) -> None:
+    tensor, variable, nothing = (
+        model.posterior(cache)
+        for cache in (
+            PrecomputeCacheType.TENSOR,
+            PrecomputeCacheType.VARIABLE,
+            PrecomputeCacheType.NOCACHE,
+        )
+    )
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    compiled = tf.function(variable.predict_f, input_signature=signature, autograph=False)
+    before = model.predict_f(XNEW)
+    assert_close(compiled(XNEW), before)
+    randomise(model.inducing_posterior)
+    after = model.predict_f(XNEW)
+    assert differ(after, before)
+    for posterior in (tensor, variable):
+        assert_close(posterior.predict_f(XNEW), before)
+        assert_close(posterior.fused_predict_f(XNEW), after)
+    assert_close(nothing.predict_f(XNEW), after)
+    randomise(model)
+    after = model.predict_f(XNEW)
+    for posterior in (tensor, variable):
+        posterior.update_cache()
+        assert_close(posterior.predict_f(XNEW), after)
+    assert_close(compiled(XNEW), after)
+    assert compiled.experimental_get_tracing_count() == 1
+
+
+def test_posterior_of_another_cache(model: DeepGPModel) -> None:
+    expected = model.predict_f(XNEW)
+    posterior = model.posterior("variable")
+    for cache in (*PrecomputeCacheType, *reversed(PrecomputeCacheType)):
+        posterior.update_cache(cache)
+        assert_close(posterior.predict_f(XNEW), expected)
+    for act in (model.posterior, posterior.update_cache):
+        with pytest.raises(ValueError, match="precompute_cache.*'tensor'.*'all'"):
+            act("all")
