@@ -121,7 +121,8 @@ class InducingPosterior(Module, ABC):
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         """
-        The (q_mu, q_sqrt) pairs that ``gpflow.optimizers.NaturalGradient`` takes.
+        The (q_mu, q_sqrt) pairs that ``gpflow.optimizers.NaturalGradient`` takes: one at a time where
+        their sizes differ and GPflow checks shapes, which by default it does in eager mode only.
 
         :raises NotImplementedError: where the structure is not one that it can update.
         """
