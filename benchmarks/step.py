@@ -149,11 +149,13 @@ def own_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
 
 
 def adam_step(tf, loss, model, o):  # type: ignore[no-untyped-def]
+    from gpflow.keras import tf_keras
+
     variables = model.trainable_variables
-    optimizer = tf.keras.optimizers.Adam(0.005)
+    optimizer = tf_keras.optimizers.Adam(0.005)
     optimizer.build(variables)
 
-    @tf.function(jit_compile=o.jit)
+    @tf.function(jit_compile=o.jit, autograph=False)
     def step():  # type: ignore[no-untyped-def]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import Parameter
 from gpflow.mean_functions import Identity, Linear, MeanFunction
-from sklearn.cluster import KMeans, MiniBatchKMeans
 
 __all__ = ["kmeans_inducing_inputs", "linear_mean_function"]
 
@@ -22,6 +21,9 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     :param num_inducing: how many inducing inputs, M.
     :return: [min(M, distinct rows), D].
     """
+    # Not needed to use a model that has its inducing inputs, and slow to import.
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
     distinct = np.unique(X, axis=0)
     if len(distinct) <= num_inducing:
         return distinct

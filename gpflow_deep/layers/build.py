@@ -20,7 +20,7 @@ KernelFactory = Callable[[int, int], Kernel]
 
 def _ard_squared_exponential(input_dim: int, layer: int) -> Kernel:
     del layer
-    return gpflow.kernels.SquaredExponential(lengthscales=np.ones(input_dim))
+    return gpflow.kernels.SquaredExponential(lengthscales=np.full(input_dim, input_dim**0.5))
 
 
 def build_layers(
@@ -36,8 +36,9 @@ def build_layers(
 ) -> list[GPLayer]:
     """
     Layers for data ``X``, with the initial values of Lindinger et al. 2020 and Salimbeni & Deisenroth
-    2017: inducing inputs by k-means; a squared exponential kernel with a lengthscale for every input
-    (1 at the start) and variance 1, fixed in hidden layers; in hidden layers a fixed linear mean
+    2017: inducing inputs by k-means; a squared exponential kernel of variance 1, fixed in hidden layers,
+    with a lengthscale for every input, the square root of their number at the start (the papers' 1 makes
+    points at usual distances independent, and ends in worse optima); in hidden layers a fixed linear mean
     function (identity where the widths agree, principal components where the layer narrows, zero
     padding where it widens), zero at the output; deeper inducing inputs are the first ones mapped
     through these means.
