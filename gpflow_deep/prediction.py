@@ -12,8 +12,8 @@ from typing import NamedTuple
 import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData
-from gpflow.likelihoods import Likelihood
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
+from gpflow.likelihoods import Likelihood, Softmax
 
 __all__ = ["Mixture", "MixturePredictor"]
 
@@ -188,12 +188,17 @@ class MixturePredictor(ABC):
             )
         X, Y = data
         flat, restore = _flatten(X)
-        Y = tf.cast(Y, gpflow.default_float())
+        Y = self._as_targets(Y)
         f = self.predict_f_mixture(flat)
         log_densities = self._through_likelihood(
             self.likelihood.predict_log_density, flat, f, tf.reshape(Y, [-1, Y.shape[-1]])
         )  # [S, N]
         return restore(tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0))
+
+    def _as_targets(self, Y: TensorType) -> tf.Tensor:
+        """Observations in the default float; as integers for ``Softmax``, which takes no others."""
+        dtype = tf.int64 if isinstance(self.likelihood, Softmax) else gpflow.default_float()
+        return tf.cast(Y, dtype)
 
     def _through_likelihood(
         self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
 from gpflow.inducing_variables import InducingPoints
-from gpflow.likelihoods import Likelihood, MultiClass, ScalarLikelihood, Softmax
+from gpflow.likelihoods import (
+    Likelihood,
+    MultiClass,
+    ScalarLikelihood,
+    Softmax,
+    SwitchedLikelihood,
+)
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 
 from ..layers import GPLayer
@@ -56,9 +63,11 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
-        Inputs and targets in the default float, with shapes that fit the model.
+        Inputs and targets in the types that the model takes, with shapes that fit it.
 
-        :raises ValueError: where they do not, or (in eager mode) a value is NaN or infinite.
+        :raises ValueError: where they do not, or a value is NaN or infinite, or no class.
+        :raises tf.errors.InvalidArgumentError: for such values of tensors that are known only when a
+            compiled function runs (compiled by XLA it has no such check).
         """
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
@@ -79,7 +88,9 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
                 f"data[1]: expected [N, {columns}] for {type(self.likelihood).__name__} of"
                 f" {self.num_latent_gps} latent functions, got {Y.shape}."
             )
-        return X, Y
+        if isinstance(self.likelihood, (Softmax, MultiClass)):
+            _check_classes(data[1], self.num_latent_gps)
+        return X, self._as_targets(Y)
 
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
         """By how much a batch's sum is to be multiplied to stand for all data."""
@@ -95,14 +106,31 @@ def _as_float_matrix(x: object, name: str) -> tf.Tensor:
         raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype.name}.")
     if tensor.shape.rank != 2:
         raise ValueError(f"{name}: expected a matrix, got shape {tensor.shape}.")
-    tensor = tf.cast(tensor, gpflow.default_float())
-    if tf.executing_eagerly() and not tf.reduce_all(tf.math.is_finite(tensor)):
+    known = tf.get_static_value(tensor)
+    if known is not None and not np.isfinite(known).all():
         raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+    tensor = tf.cast(tensor, gpflow.default_float())
+    if known is None:
+        tensor = tf.debugging.check_numerics(tensor, f"{name}: expected finite values")
     return tensor
+
+
+def _check_classes(Y: object, num_classes: int) -> None:
+    known = tf.get_static_value(tf.convert_to_tensor(Y))
+    if known is None:
+        return
+    wrong = known[~np.isin(known, np.arange(num_classes))]
+    if wrong.size:
+        raise ValueError(
+            f"data[1]: expected classes 0 to {num_classes - 1}, as many as the last layer has GPs, got"
+            f" {wrong[0]:g}."
+        )
 
 
 def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
     """How many columns the targets of a likelihood have, where it is known."""
+    if isinstance(likelihood, SwitchedLikelihood):
+        return num_latent_gps + 1  # the last one says which likelihood
     if isinstance(likelihood, ScalarLikelihood):
         return num_latent_gps
     if isinstance(likelihood, (Softmax, MultiClass)):

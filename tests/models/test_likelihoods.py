@@ -1,0 +1,213 @@
+"""Deep GPs with GPflow's likelihoods: objective, predictions against direct sums, and training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.keras import tf_keras
+from gpflow.likelihoods import Likelihood
+
+import gpflow_deep as gd
+from tests.models.contract import XNEW, X, assert_close, fix_draws, gradients, make_model
+
+SIGNAL = np.sin(2.0 * X[:, :1])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A likelihood, how many functions it takes, targets [N, ...] and columns of its predictions."""
+
+    make: Callable[[], Likelihood]
+    num_latent_gps: int
+    Y: np.ndarray
+    num_outputs: int = 1
+
+
+def _heteroskedastic() -> Likelihood:
+    return gpflow.likelihoods.HeteroskedasticTFPConditional(
+        distribution_class=tfp.distributions.Normal, scale_transform=tfp.bijectors.Softplus()
+    )
+
+
+def _gaussian_of_inputs() -> Likelihood:
+    """Noise whose standard deviation is a trainable function of the model's inputs."""
+    return gpflow.likelihoods.Gaussian(scale=gpflow.functions.Linear(A=[[0.1], [0.2]], b=2.0))
+
+
+def _switched() -> Likelihood:
+    """One noise or another, as the last column of the targets says."""
+    return gpflow.likelihoods.SwitchedLikelihood(
+        [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.StudentT()]
+    )
+
+
+RNG = np.random.default_rng(0)
+CLASSES = np.digitize(SIGNAL, [-0.3, 0.3]).astype(float)  # 0, 1, 2
+CASES = {
+    "gaussian": Case(gpflow.likelihoods.Gaussian, 1, SIGNAL),
+    "gaussian of two outputs": Case(gpflow.likelihoods.Gaussian, 2, np.c_[SIGNAL, -SIGNAL], 2),
+    "gaussian of inputs": Case(_gaussian_of_inputs, 1, SIGNAL),
+    "bernoulli": Case(gpflow.likelihoods.Bernoulli, 1, (SIGNAL > 0).astype(float)),
+    "poisson": Case(gpflow.likelihoods.Poisson, 1, RNG.poisson(np.exp(SIGNAL)).astype(float)),
+    "exponential": Case(gpflow.likelihoods.Exponential, 1, np.exp(SIGNAL)),
+    "gamma": Case(gpflow.likelihoods.Gamma, 1, np.exp(SIGNAL)),
+    "beta": Case(gpflow.likelihoods.Beta, 1, 0.5 + 0.4 * SIGNAL),
+    "student-t": Case(gpflow.likelihoods.StudentT, 1, SIGNAL),
+    "softmax": Case(lambda: gpflow.likelihoods.Softmax(3), 3, CLASSES, 3),
+    "robust-max": Case(lambda: gpflow.likelihoods.MultiClass(3), 3, CLASSES, 3),
+    "switched": Case(_switched, 1, np.c_[SIGNAL, np.arange(20) % 2], 2),
+    "heteroskedastic": Case(_heteroskedastic, 2, SIGNAL),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def _model(case: Case, **settings: object) -> gd.models.DeepGP:
+    return make_model(
+        "stripes-and-arrow",
+        likelihood=case.make(),
+        output_dim=case.num_latent_gps,
+        **settings,
+    )
+
+
+def test_training_improves_the_bound(case: Case) -> None:
+    model = _model(case)
+    fix_draws(model)
+    adam = tf_keras.optimizers.Adam(0.02)
+    losses = []
+    for _ in range(5):
+        tf.random.set_seed(0)  # for likelihoods that sample
+        loss, slopes = gradients(
+            lambda: model.training_loss((X, case.Y)), model.trainable_variables
+        )
+        losses.append(float(loss))
+        assert all(np.isfinite(slope).all() for slope in slopes)
+        adam.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
+def test_predictions(case: Case) -> None:
+    model = _model(case)
+    for predictor in (model, model.posterior()):
+        tf.random.set_seed(0)
+        mean, variance = predictor.predict_y(XNEW)
+        assert mean.shape == variance.shape == (6, case.num_outputs)
+        assert np.isfinite(mean).all()
+        assert (variance.numpy() > 0).all()
+        tf.random.set_seed(0)
+        density = predictor.predict_log_density((XNEW, case.Y[:6]))
+        assert density.shape == (6,)
+        assert np.isfinite(density).all()
+
+
+def _quadrature(
+    model: gd.models.DeepGP, Y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, variance and density of new observations, by Gauss-Hermite sums over the mixture."""
+    likelihood = model.likelihood
+    means, variances, log_weights = (x.numpy() for x in model.predict_f_mixture(XNEW))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum() * np.exp(log_weights)[:, None]  # [S, nodes]
+    f = means[..., 0, None] + np.sqrt(variances[..., 0, None]) * nodes  # [S, N, nodes]
+
+    def of_functions(function: Callable[[tf.Tensor], tf.Tensor]) -> np.ndarray:
+        columns = [function(tf.constant(f[s, n][:, None])) for s in range(8) for n in range(6)]
+        return np.reshape(columns, [8, 6, -1])
+
+    def average(values: np.ndarray) -> np.ndarray:
+        return np.einsum("sk,snk->n", weights, values)
+
+    # Polynomial and constant functions of the input would need it; none of these likelihoods has any.
+    nowhere = tf.zeros([len(nodes), 0], tf.float64)
+    means_y = of_functions(lambda F: likelihood.conditional_mean(nowhere, F))
+    variances_y = of_functions(lambda F: likelihood.conditional_variance(nowhere, F))
+    mean = average(means_y)
+    density = np.zeros(6)
+    for n in range(6):
+        targets = tf.fill([len(nodes), 1], Y[n, 0])
+        log_p = [likelihood.log_prob(nowhere, f[s, n][:, None], targets) for s in range(8)]
+        density[n] = np.sum(weights * np.exp(log_p))
+    return mean, average(variances_y + means_y**2) - mean**2, np.log(density)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli", "poisson", "student-t", "beta"])
+def test_predictions_equal_direct_sums(name: str) -> None:
+    """
+    Not that of GPflow's likelihood at each component, but of the whole mixture: the average density,
+    not the average log density, and the law of total variance.
+    """
+    case = CASES[name]
+    model = _model(case)
+    mean, variance, density = _quadrature(model, case.Y)
+    rtol = 2e-3 if name not in ("gaussian", "bernoulli") else 1e-6  # GPflow's own has fewer nodes
+    assert_close([x[:, 0] for x in model.predict_y(XNEW)], (mean, variance), rtol=rtol)
+    assert_close(model.predict_log_density((XNEW, case.Y[:6])), density, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", ["softmax", "robust-max"])
+def test_probabilities_of_classes(name: str) -> None:
+    case = CASES[name]
+    model = _model(case, num_prediction_samples=4)
+    tf.random.set_seed(0)
+    probabilities = model.predict_y(XNEW)[0].numpy()
+    tf.random.set_seed(0)
+    densities = np.stack(
+        [model.predict_log_density((XNEW, np.full((6, 1), k))) for k in range(3)], axis=1
+    )
+    # Softmax is Monte Carlo in GPflow, with 100 draws.
+    tolerance = 0.05 if name == "softmax" else 1e-6
+    assert_close(probabilities.sum(1), np.ones(6), atol=1e-5)
+    assert_close(np.exp(densities), probabilities, rtol=0, atol=tolerance)
+    # Against draws of the functions: with robust-max the largest one wins but for epsilon.
+    draws = model.predict_f_samples(XNEW, num_samples=4000).numpy()  # [S, N, 3]
+    if name == "softmax":
+        expected = tf.nn.softmax(draws).numpy().mean(0)
+    else:
+        wins = np.eye(3)[draws.argmax(-1)].mean(0)
+        epsilon = model.likelihood.invlink.epsilon.numpy()
+        expected = wins * (1 - epsilon) + (1 - wins) * epsilon / 2
+    assert_close(probabilities, expected, rtol=0, atol=0.06)
+
+
+def test_noise_as_a_function_of_the_inputs() -> None:
+    """Its input is the model's, not the last layer's; the same for each component."""
+    model = _model(CASES["gaussian of inputs"])
+    f, y = model.predict_f(XNEW), model.predict_y(XNEW)
+    assert_close(y[0], f[0])
+    variance = np.square(model.likelihood.scale(XNEW))
+    assert_close(y[1] - f[1], variance)
+    mixture = model.predict_y_mixture(XNEW)
+    components = tfp.distributions.Normal(mixture.means, tf.sqrt(mixture.variances))
+    log_p = components.log_prob(SIGNAL[:6])[..., 0] + mixture.log_weights[:, None]
+    density = model.predict_log_density((XNEW, SIGNAL[:6]))
+    assert_close(density, tf.reduce_logsumexp(log_p, axis=0))
+
+
+def test_bound_is_below_the_log_evidence() -> None:
+    """For a likelihood that is not conjugate: against draws of the functions at few points."""
+    case = CASES["bernoulli"]
+    few = (X[:3], case.Y[:3])
+    model = _model(case, num_data=3, num_samples=500)
+    bound = float(model.elbo(few))
+    # The prior of the whole model, by its definition: q(v) = p(v).
+    prior = _model(case, num_data=3)
+    size = len(prior.inducing_posterior.dense()[0])
+    gpflow.utilities.multiple_assign(prior, gpflow.utilities.read_values(model))
+    prior.inducing_posterior.assign_dense(np.zeros(size), np.eye(size))
+    tf.random.set_seed(0)
+    draws = prior.predict_f_samples(few[0], num_samples=4000, full_cov=True)
+    p = prior.likelihood.invlink(draws)
+    log_p = tf.reduce_sum(tf.math.log(tf.where(few[1] == 1, p, 1 - p)), axis=[1, 2])
+    evidence = float(tf.reduce_logsumexp(log_p) - np.log(4000))
+    assert bound < evidence
