@@ -175,8 +175,11 @@ def diagonal_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     if A.shape.rank == 3 and B.shape.rank == 3:
         return bilinear_forms(A, C, B)
     num_gps = C.shape[0]
-    A, B = _per_gp(A, num_gps), _per_gp(B, num_gps)
-    return tf.reduce_sum(A * tf.einsum("tmk,nrtk->nrtm", C, B), axis=-1)
+    if B.shape.rank == 3:
+        products = tf.einsum("tmk,nrk->nrtm", C, B)
+    else:
+        products = tf.einsum("tmk,nrtk->nrtm", C, B[:, :, :num_gps])
+    return tf.reduce_sum(_per_gp(A, num_gps) * products, axis=-1)
 
 
 def pair_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
@@ -192,8 +195,11 @@ def pair_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     if A.shape.rank == 3 and B.shape.rank == 3:
         flat = bilinear_forms(A, tf.reshape(C, [T * U, M, K]), B)
         return tf.reshape(flat, [*leading_shape(flat), T, U])
-    A, B = _per_gp(A, T), _per_gp(B, U)
-    return tf.reduce_sum(A[..., None, :] * tf.einsum("tumk,nruk->nrtum", C, B), axis=-1)
+    if B.shape.rank == 3:
+        products = tf.einsum("tumk,nrk->nrtum", C, B)
+    else:
+        products = tf.einsum("tumk,nruk->nrtum", C, B[:, :, :U])
+    return tf.reduce_sum(_per_gp(A, T)[..., None, :] * products, axis=-1)
 
 
 def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
