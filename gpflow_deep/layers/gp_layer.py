@@ -27,12 +27,12 @@ __all__ = ["GPLayer", "Projection"]
 
 class Projection(NamedTuple):
     """
-    What the prior of a layer says about its function values at some inputs, given its inducing
-    outputs v: f = mean + basis^T v + noise of variance ``residual``.
+    What the prior of a layer says about its function values f at some inputs: their mean and variance, and
+    that given inducing outputs v they have the mean ``mean + basis^T v``.
     """
 
     basis: tf.Tensor  # [N, S, M], or [N, S, T, M] where every GP has its own
-    residual: tf.Tensor  # [N, S, 1] or [N, S, T]
+    variance: tf.Tensor  # [N, S, 1] or [N, S, T]
     mean: tf.Tensor  # [N, S, T], the mean function
 
 
@@ -123,16 +123,13 @@ class GPLayer(Module):
         A = tf.linalg.triangular_solve(
             factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, N S]
-        explained = tf.reduce_sum(tf.square(A), axis=-2)  # [(T), N S]
-        explained = tf.transpose(explained) if A.shape.rank == 3 else explained[:, None]
-        # Never negative in exact arithmetic; in float32 rounding makes it so.
-        residual = tf.maximum(prior_variance(self.kernel, rows) - explained, 0.0)
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
         basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [N S, (T), M]
+        variance = prior_variance(self.kernel, rows)
         return Projection(
             basis=tf.reshape(basis, [N, S, *basis.shape[1:]]),
-            residual=tf.reshape(residual, [N, S, residual.shape[-1]]),
+            variance=tf.reshape(variance, [N, S, variance.shape[-1]]),
             mean=self._mean(X),
         )
 

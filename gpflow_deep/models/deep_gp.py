@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import gpflow
 import numpy as np
@@ -15,7 +15,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..draws import quasi_normals, standard_normals
 from ..layers import GPLayer
-from ..posteriors.base import Conditional, InducingPosterior, Recursion
+from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.predictive import DeepGPPosterior
 from ..posteriors.stripes_and_arrow import StripesAndArrow
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     """All that a pass through the layers needs and that no input enters."""
 
     factors: list[tf.Tensor]  # per layer the Cholesky factor of K_MM
-    covariances: Any  # the blocks of q's covariance, see InducingPosterior.covariances
+    moments: Moments  # of the inducing outputs
 
 
 class DeepGP(DeepGPModel):
@@ -158,22 +158,27 @@ class DeepGP(DeepGPModel):
 
     def _prepare(self) -> Prepared:
         factors = [layer.factorise() for layer in self.layers]
-        return Prepared(factors, self.inducing_posterior.covariances())
+        return Prepared(factors, self.inducing_posterior.moments(self._prior_factors(factors)))
+
+    def _prior_factors(self, factors: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
+        """The prior's Cholesky factors of the inducing outputs: none where they are whitened."""
+        return [None if layer.whiten else f for layer, f in zip(self.layers, factors)]
 
     def _prior_kl(self, prepared: Prepared) -> tf.Tensor:
         return self.inducing_posterior.prior_kl(
-            [None if layer.whiten else f for layer, f in zip(self.layers, prepared.factors)]
+            self._prior_factors(prepared.factors), prepared.moments
         )
 
     def _training_recursion(self, noise: Sequence[TensorType], prepared: Prepared) -> Recursion:
         if self.marginalisation == "monte_carlo":
             inducing_noise = noise[len(self.layers) - 1 :][-len(self.layers) :]
             draws = self.inducing_posterior.sample(inducing_noise)
-            return MonteCarloRecursion(draws, self.covariance_jitter)
+            prior_factors = self._prior_factors(prepared.factors)
+            return MonteCarloRecursion(draws, prior_factors, self.covariance_jitter)
         return self._recursion(prepared)
 
     def _recursion(self, prepared: Prepared) -> Recursion:
-        return self.inducing_posterior.recursion(prepared.covariances, self.covariance_jitter)
+        return self.inducing_posterior.recursion(prepared.moments, self.covariance_jitter)
 
     def _walk(
         self,

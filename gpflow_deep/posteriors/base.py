@@ -9,11 +9,12 @@ With ``a`` a layer's projection of its input on its inducing variables, Theorem 
 all layers' function values are jointly Gaussian given the inputs of each layer,
 
 .. math::
-    \tilde S_{(l,t),(k,u)} = a_l^T (L L^T)_{(l,t),(k,u)} a_k
-    + \delta_{(l,t),(k,u)} (k_{nn} - k^T K_{MM}^{-1} k),
+    \tilde S_{(l,t),(k,u)} = \delta_{(l,t),(k,u)} k_{nn}
+    + a_l^T (L L^T - K)_{(l,t),(k,u)} a_k
 
-so that the layers can be sampled in turn. A posterior forms the blocks of :math:`L L^T` that its pattern
-needs once a step; a :class:`Recursion` carries one batch of points through the layers.
+with K the block-diagonal prior covariance of v (the identity where a layer is whitened), so that the layers
+can be sampled in turn. A posterior forms the blocks of :math:`L L^T - K` that its pattern needs once a step;
+a :class:`Recursion` carries one batch of points through the layers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
 
-__all__ = ["Conditional", "InducingPosterior", "Recursion"]
+__all__ = ["Conditional", "InducingPosterior", "Moments", "Recursion"]
+
+PriorFactors = Sequence[tf.Tensor | None] | None
 
 HIDDEN_SCALE = 1e-5
 """Initial factor of q in hidden layers: nearly deterministic (Salimbeni & Deisenroth 2017)."""
@@ -41,6 +44,15 @@ class Conditional(NamedTuple):
 
     mean: tf.Tensor  # [N, S, T]
     covariance: tf.Tensor  # [N, S, T, T], or its diagonal [N, S, T] where the rest is zero
+
+
+class Moments(NamedTuple):
+    """All that is needed of q(v) in a step and that no input enters."""
+
+    layers: Sequence[
+        Any
+    ]  # per layer its mean [M, T] and the blocks of L L^T - K, as the structure has them
+    log_determinant: tf.Tensor  # log |L|
 
 
 class Recursion(ABC):
@@ -84,12 +96,19 @@ class InducingPosterior(Module, ABC):
         """Which blocks of the factor may differ from zero: [T, T], boolean, lower triangular."""
 
     @abstractmethod
-    def covariances(self) -> Any:
-        """The mean and the blocks of L L^T that predictions need: all that no input enters."""
+    def _layer_moments(self) -> list[Any]:
+        """
+        Per layer a named tuple of its ``mean`` [M, T], the blocks of L L^T with the layers ``below``, and
+        with itself, ``own``: [T, M, M], or [T, T, M, M] where the layer's GPs are coupled.
+        """
 
     @abstractmethod
-    def recursion(self, covariances: Any, jitter: float) -> Recursion:
-        """A pass through the layers, with what :meth:`covariances` returned."""
+    def _log_determinant(self) -> tf.Tensor:
+        """log |L|."""
+
+    @abstractmethod
+    def recursion(self, moments: Moments, jitter: float) -> Recursion:
+        """A pass through the layers, with what :meth:`moments` returned."""
 
     @abstractmethod
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -102,13 +121,6 @@ class InducingPosterior(Module, ABC):
     @abstractmethod
     def _means(self) -> list[tf.Tensor]:
         """The mean, layer by layer: [T_l, M_l]."""
-
-    @abstractmethod
-    def _row_blocks(self) -> list[list[tf.Tensor]]:
-        """
-        Per layer the stored blocks of the factor's rows, each [t, M_l, columns] with t <= T_l. The last
-        one ends with the layer's own columns: M_l where its GPs are not coupled, else T_l M_l.
-        """
 
     @abstractmethod
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -145,26 +157,45 @@ class InducingPosterior(Module, ABC):
         """Draws of v, per layer [S, T_l, M_l], made of standard normal ``noise`` of these shapes."""
         return [m + e for m, e in zip(self._means(), self.factor_times(noise))]
 
-    def prior_kl(self, prior_factors: Sequence[tf.Tensor | None] | None = None) -> tf.Tensor:
-        r"""
-        KL divergence from the prior, :math:`\tfrac12 (|m|^2 + |L|_F^2 - TM) - \log|L|`.
-
-        :param prior_factors: per layer the Cholesky factor of the prior covariance, [M, M] or
-            [T, M, M], or ``None`` for N(0, I). All ``None`` by default, as for whitened layers.
+    def moments(self, prior_factors: PriorFactors = None) -> Moments:
         """
-        if prior_factors is None:
-            prior_factors = [None] * len(self.num_latent_gps)
-        total = tf.zeros([], gpflow.default_float())
-        for mean, blocks, factor in zip(self._means(), self._row_blocks(), prior_factors):
-            total -= _log_abs_diagonal(blocks[-1])
-            blocks = [mean[..., None], *blocks]
+        The means and the covariances less the prior's that predictions and :meth:`prior_kl` take.
+
+        :param prior_factors: per layer the Cholesky factor of the prior covariance of its inducing
+            outputs, [M, M] or [T, M, M], or ``None`` for the identity. All ``None`` by default, as for
+            whitened layers.
+        """
+        layers = [
+            layer._replace(own=_subtract_prior(layer.own, factor))
+            for layer, factor in zip(self._layer_moments(), self._per_layer(prior_factors))
+        ]
+        return Moments(layers, self._log_determinant())
+
+    def prior_kl(
+        self, prior_factors: PriorFactors = None, moments: Moments | None = None
+    ) -> tf.Tensor:
+        r"""
+        KL divergence from the prior, with S the covariance of q and K the prior's:
+        :math:`\tfrac12 (m^T K^{-1} m + tr(K^{-1} (S - K)) + \log|K|) - \log|L|`.
+
+        :param prior_factors: as for :meth:`moments`.
+        :param moments: what :meth:`moments` returned for them, where it is at hand.
+        """
+        moments = moments or self.moments(prior_factors)
+        total = -moments.log_determinant
+        for layer, factor in zip(moments.layers, self._per_layer(prior_factors)):
+            mean, own = tf.transpose(layer.mean)[..., None], _diagonal_blocks(layer.own)
             if factor is not None:
-                log_factor = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
-                total += log_factor * (mean.shape[0] if factor.shape.rank == 2 else 1)
-                blocks = [_solve(factor, block) for block in blocks]
-            squares = tf.add_n([tf.reduce_sum(tf.square(block)) for block in blocks])
-            total += 0.5 * (squares - tf.cast(tf.size(mean), squares.dtype))
+                factor = tf.broadcast_to(factor, own.shape)
+                total += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
+                mean = tf.linalg.triangular_solve(factor, mean)
+                own = tf.linalg.cholesky_solve(factor, own)
+            trace = tf.reduce_sum(tf.linalg.diag_part(own))
+            total += 0.5 * (tf.reduce_sum(tf.square(mean)) + trace)
         return total
+
+    def _per_layer(self, prior_factors: PriorFactors) -> Sequence[tf.Tensor | None]:
+        return [None] * len(self.num_latent_gps) if prior_factors is None else prior_factors
 
     @check_shapes(
         "mean: [size]",
@@ -222,18 +253,25 @@ def initial_factors(layers: Sequence[GPLayer]) -> list[np.ndarray]:
     return factors
 
 
-def _log_abs_diagonal(rows: tf.Tensor) -> tf.Tensor:
-    """
-    Sum of log |diagonal| of a layer's rows [T, M, columns], whose last columns are the layer's own. As in
-    GPflow, nothing keeps the diagonal positive but its own gradient.
-    """
-    T, M, columns = rows.shape
-    if columns != M:
-        rows = tf.reshape(rows, [T * M, columns])[:, -T * M :]
-    return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(rows))))
+def log_abs_diagonal(factor: TensorType) -> tf.Tensor:
+    """Sum of log |diagonal|: as in GPflow, nothing keeps the diagonal positive but its own gradient."""
+    return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(factor))))
 
 
-def _solve(factor: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
-    if factor.shape.rank == 2:
-        factor = tf.broadcast_to(factor, [block.shape[0], *factor.shape])
-    return tf.linalg.triangular_solve(factor[: block.shape[0]], block)
+def _diagonal_blocks(own: tf.Tensor) -> tf.Tensor:
+    """The blocks of each GP with itself: [T, M, M]."""
+    if own.shape.rank == 3:
+        return own
+    return tf.stack([own[t, t] for t in range(own.shape[0])])
+
+
+def _subtract_prior(own: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
+    """A layer's covariance [T, M, M] or [T, T, M, M] less the prior's."""
+    if factor is None:
+        prior = tf.eye(own.shape[-1], dtype=own.dtype)
+    else:
+        prior = tf.matmul(factor, factor, transpose_b=True)
+    if own.shape.rank == 3:
+        return own - prior
+    T = own.shape[0]
+    return own - tf.eye(T, dtype=own.dtype)[:, :, None, None] * prior

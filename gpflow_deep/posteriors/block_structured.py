@@ -13,18 +13,33 @@ from gpflow.base import Parameter, TensorType
 from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import covariance_forms, pair_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors
+from .base import (
+    Conditional,
+    InducingPosterior,
+    Moments,
+    Recursion,
+    initial_factors,
+    log_abs_diagonal,
+)
 from .mean_field import project_mean
 
 __all__ = ["BlockStructured", "FullyCoupled"]
 
 
 class _Blocks(NamedTuple):
-    """One layer of q: mean [M, T], covariance with each layer k below it and with itself."""
+    """One layer of q, and its covariance with each layer k below it and with itself."""
 
-    mean: tf.Tensor
+    mean: tf.Tensor  # [M, T]
     below: list[tf.Tensor]  # [T_l, T_k, M_l, M_k] for each k < l
     own: tf.Tensor  # [T_l, T_l, M_l, M_l]
+
+
+def project_covariance(projection: Projection, own: tf.Tensor) -> tf.Tensor:
+    """S~ of a layer [N, S, T, T], for ``own`` [T, T, M, M], the covariance of its GPs less the prior's."""
+    forms = covariance_forms(projection.basis, own)
+    # Never negative in exact arithmetic; in float32 rounding makes it so.
+    diagonal = tf.maximum(tf.linalg.diag_part(forms) + projection.variance, 0.0)
+    return tf.linalg.set_diag(forms, diagonal)
 
 
 class BlockStructured(InducingPosterior):
@@ -56,7 +71,7 @@ class BlockStructured(InducingPosterior):
     def pattern(self) -> np.ndarray:
         return self._pattern.copy()
 
-    def covariances(self) -> list[_Blocks]:
+    def _layer_moments(self) -> list[_Blocks]:
         means, rows = self._means(), self._rows()
         layers = []
         for above, (mean, row) in enumerate(zip(means, rows)):
@@ -69,8 +84,8 @@ class BlockStructured(InducingPosterior):
             layers.append(_Blocks(tf.transpose(mean), blocks[:-1], blocks[-1]))
         return layers
 
-    def recursion(self, covariances: list[_Blocks], jitter: float) -> Recursion:
-        return _DenseRecursion(covariances, jitter)
+    def recursion(self, moments: Moments, jitter: float) -> Recursion:
+        return _DenseRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.convert_to_tensor(self.q_mu)[:, 0], tf.convert_to_tensor(self.q_sqrt)[0]
@@ -99,11 +114,8 @@ class BlockStructured(InducingPosterior):
             for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
         ]
 
-    def _row_blocks(self) -> list[list[tf.Tensor]]:
-        return [
-            [tf.reshape(row, [t, m, row.shape[1]])]
-            for row, t, m in zip(self._rows(), self.num_latent_gps, self.num_inducing)
-        ]
+    def _log_determinant(self) -> tf.Tensor:
+        return log_abs_diagonal(self.q_sqrt)
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         num_samples = tf.shape(noise[0])[0]
@@ -143,7 +155,7 @@ class _DenseRecursion(Recursion):
     R = G^-1 S~_{below, l}; mean = mu~ + R^T z; covariance = S~_ll - R^T R; one small Cholesky.
     """
 
-    def __init__(self, layers: list[_Blocks], jitter: float) -> None:
+    def __init__(self, layers: Sequence[_Blocks], jitter: float) -> None:
         super().__init__(jitter)
         self._layers = layers
         self._bases: list[tf.Tensor] = []
@@ -154,9 +166,7 @@ class _DenseRecursion(Recursion):
     def condition(self, projection: Projection) -> Conditional:
         layer = self._layers[len(self._bases)]
         mean = project_mean(projection, layer.mean)
-        covariance = covariance_forms(projection.basis, layer.own)
-        diagonal = tf.linalg.diag_part(covariance) + projection.residual
-        covariance = tf.linalg.set_diag(covariance, diagonal)
+        covariance = project_covariance(projection, layer.own)
 
         R: list[tf.Tensor] = []
         for k, block in enumerate(layer.below):

@@ -13,16 +13,23 @@ from gpflow.base import Parameter
 from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import diagonal_forms, quadratic_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors
+from .base import (
+    Conditional,
+    InducingPosterior,
+    Moments,
+    Recursion,
+    initial_factors,
+    log_abs_diagonal,
+)
 
 __all__ = ["MeanField"]
 
 
 class _Layer(NamedTuple):
-    """One layer of q: its mean [M, T] and covariance blocks [T, M, M]."""
+    """One layer of q."""
 
-    mean: tf.Tensor
-    covariance: tf.Tensor
+    mean: tf.Tensor  # [M, T]
+    own: tf.Tensor  # [T, M, M]
 
 
 def project_mean(projection: Projection, mean: tf.Tensor) -> tf.Tensor:
@@ -32,12 +39,13 @@ def project_mean(projection: Projection, mean: tf.Tensor) -> tf.Tensor:
     return tf.einsum("nstm,mt->nst", projection.basis, mean) + projection.mean
 
 
-def project_variance(projection: Projection, covariance: tf.Tensor) -> tf.Tensor:
-    """The diagonal of S~, [N, S, T], for the covariances ``covariance`` [T, M, M] of each GP."""
+def project_variance(projection: Projection, own: tf.Tensor) -> tf.Tensor:
+    """The diagonal of S~, [N, S, T], for ``own`` [T, M, M], the covariance of each GP less the prior's."""
     basis = projection.basis
-    if basis.shape.rank == 3:
-        return projection.residual + quadratic_forms(basis, covariance)
-    return projection.residual + diagonal_forms(basis, covariance, basis)
+    shared = basis.shape.rank == 3
+    forms = quadratic_forms(basis, own) if shared else diagonal_forms(basis, own, basis)
+    # Never negative in exact arithmetic; in float32 rounding makes it so.
+    return tf.maximum(projection.variance + forms, 0.0)
 
 
 class MeanField(InducingPosterior):
@@ -68,14 +76,14 @@ class MeanField(InducingPosterior):
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         return list(zip(self.q_mu, self.q_sqrt))
 
-    def covariances(self) -> list[_Layer]:
+    def _layer_moments(self) -> list[_Layer]:
         return [
             _Layer(tf.convert_to_tensor(q_mu), self.own_covariance(layer))
             for layer, q_mu in enumerate(self.q_mu)
         ]
 
-    def recursion(self, covariances: list[_Layer], jitter: float) -> Recursion:
-        return _IndependentRecursion(covariances, jitter)
+    def recursion(self, moments: Moments, jitter: float) -> Recursion:
+        return _IndependentRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
         blocks = [
@@ -96,8 +104,8 @@ class MeanField(InducingPosterior):
     def _means(self) -> list[tf.Tensor]:
         return [tf.transpose(q_mu) for q_mu in self.q_mu]
 
-    def _row_blocks(self) -> list[list[tf.Tensor]]:
-        return [[tf.convert_to_tensor(q_sqrt)] for q_sqrt in self.q_sqrt]
+    def _log_determinant(self) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.einsum("tmk,stk->stm", q_sqrt, e) for q_sqrt, e in zip(self.q_sqrt, noise)]
@@ -109,7 +117,7 @@ class MeanField(InducingPosterior):
 class _IndependentRecursion(Recursion):
     """Every GP for itself: the conditional is the marginal, and its covariance is diagonal."""
 
-    def __init__(self, layers: list[_Layer], jitter: float) -> None:
+    def __init__(self, layers: Sequence[_Layer], jitter: float) -> None:
         super().__init__(jitter)
         self._remaining = iter(layers)
 
@@ -117,7 +125,7 @@ class _IndependentRecursion(Recursion):
         layer = next(self._remaining)
         self._conditional = Conditional(
             mean=project_mean(projection, layer.mean),
-            covariance=project_variance(projection, layer.covariance),
+            covariance=project_variance(projection, layer.own),
         )
         return self._conditional
 

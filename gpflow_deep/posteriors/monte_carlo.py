@@ -18,21 +18,36 @@ class MonteCarloRecursion(Recursion):
     then independent (Havasi et al. 2018; the comparison of Lindinger et al. 2020, Figure 2).
 
     :param inducing_outputs: per layer [S, T, M].
+    :param prior_factors: per layer the Cholesky factor of their prior covariance, ``None`` for the identity.
     """
 
-    def __init__(self, inducing_outputs: Sequence[tf.Tensor], jitter: float) -> None:
+    def __init__(
+        self,
+        inducing_outputs: Sequence[tf.Tensor],
+        prior_factors: Sequence[tf.Tensor | None],
+        jitter: float,
+    ) -> None:
         super().__init__(jitter)
-        self._remaining = iter(inducing_outputs)
+        self._remaining = zip(inducing_outputs, prior_factors)
 
     def condition(self, projection: Projection) -> Conditional:
-        v = tf.transpose(next(self._remaining), [0, 2, 1])  # [S, M, T]
+        inducing_outputs, factor = next(self._remaining)
+        v = tf.transpose(inducing_outputs, [0, 2, 1])  # [S, M, T]
         if projection.basis.shape.rank == 3:
             basis = tf.transpose(projection.basis, [1, 0, 2])  # [S or 1, N, M]
             mean = tf.transpose(tf.matmul(basis, v), [1, 0, 2])
         else:
             mean = tf.reduce_sum(projection.basis * tf.transpose(v, [0, 2, 1]), axis=-1)
         mean += projection.mean
-        self._conditional = Conditional(mean, projection.residual + tf.zeros_like(mean))
+        # The variance that v explains is |factor^T a|^2.
+        shared = projection.basis.shape.rank == 3
+        a = projection.basis[:, :, None, :] if shared else projection.basis  # [N, S, 1 or T, M]
+        if factor is not None:
+            factor = factor if factor.shape.rank == 3 else factor[None]
+            a = tf.matmul(a[..., None, :], factor)[..., 0, :]
+        explained = tf.reduce_sum(tf.square(a), axis=-1)
+        variance = tf.maximum(projection.variance - explained, 0.0)
+        self._conditional = Conditional(mean, variance + tf.zeros_like(mean))
         return self._conditional
 
     def sample(self, noise: tf.Tensor) -> tf.Tensor:

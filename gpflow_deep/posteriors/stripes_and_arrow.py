@@ -12,8 +12,16 @@ from gpflow.base import Parameter
 
 from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
-from ..linalg import covariance_forms, diagonal_forms, pair_forms
-from .base import Conditional, InducingPosterior, Recursion, initial_factors
+from ..linalg import diagonal_forms, pair_forms
+from .base import (
+    Conditional,
+    InducingPosterior,
+    Moments,
+    Recursion,
+    initial_factors,
+    log_abs_diagonal,
+)
+from .block_structured import project_covariance
 from .mean_field import project_mean, project_variance
 
 __all__ = ["StripesAndArrow"]
@@ -86,7 +94,7 @@ class StripesAndArrow(InducingPosterior):
         pattern[-self.num_latent_gps[-1] :, :] = True
         return np.tril(pattern)
 
-    def covariances(self) -> list[_Stripe | _Arrow]:
+    def _layer_moments(self) -> list[_Stripe | _Arrow]:
         hidden = range(self._num_hidden)
         rows = [[*self.stripes[l], self.q_sqrt[l]] for l in hidden]  # factor's blocks [t, M_l, M_j]
         layers: list[_Stripe | _Arrow] = []
@@ -135,8 +143,8 @@ class StripesAndArrow(InducingPosterior):
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
         return tf.reshape(self.q_sqrt[-1], [P, M, P * M])
 
-    def recursion(self, covariances: list[_Stripe | _Arrow], jitter: float) -> Recursion:
-        return _ChainRecursion(covariances, jitter)
+    def recursion(self, moments: Moments, jitter: float) -> Recursion:
+        return _ChainRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
         gps = [(l, t) for l, width in enumerate(self.num_latent_gps) for t in range(width)]
@@ -175,12 +183,8 @@ class StripesAndArrow(InducingPosterior):
     def _means(self) -> list[tf.Tensor]:
         return [tf.transpose(q_mu) for q_mu in self.q_mu]
 
-    def _row_blocks(self) -> list[list[tf.Tensor]]:
-        hidden = [
-            [tf.convert_to_tensor(block) for block in [*self.stripes[l], self.q_sqrt[l]]]
-            for l in range(self._num_hidden)
-        ]
-        return [*hidden, [*self._arrow_rows(), self._output_rows()]]
+    def _log_determinant(self) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
 
     def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         products = []
@@ -209,7 +213,7 @@ class _ChainRecursion(Recursion):
     covariance with each chain, whitened by that chain's factor.
     """
 
-    def __init__(self, layers: list[_Stripe | _Arrow], jitter: float) -> None:
+    def __init__(self, layers: Sequence[_Stripe | _Arrow], jitter: float) -> None:
         super().__init__(jitter)
         self._layers = layers
         self._bases: list[tf.Tensor] = []
@@ -243,9 +247,7 @@ class _ChainRecursion(Recursion):
     def _condition_output(
         self, layer: _Arrow, projection: Projection, mean: tf.Tensor
     ) -> Conditional:
-        covariance = covariance_forms(projection.basis, layer.own)
-        diagonal = tf.linalg.diag_part(covariance) + projection.residual
-        covariance = tf.linalg.set_diag(covariance, diagonal)
+        covariance = project_covariance(projection, layer.own)
         R: list[tf.Tensor] = []
         for k, block in enumerate(layer.below):
             R.append(self._whiten(k, pair_forms(projection.basis, block, self._bases[k]), R))
@@ -261,7 +263,7 @@ class _ChainRecursion(Recursion):
         def spread(x: tf.Tensor) -> tf.Tensor:
             return x[..., None, :] if outputs else x
 
-        for _j, (row, r) in enumerate(zip(self._below[k], R)):
+        for row, r in zip(self._below[k], R):
             t = min(width, row.shape[-1], r.shape[-1])
             cross -= _pad(spread(row[..., :t]) * r[..., :t], width, axis=-1)
         return cross / spread(self._own[k][..., :width])
