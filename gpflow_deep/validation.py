@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.inducing_variables import (
+    InducingPoints,
+    InducingVariables,
+    MultioutputInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
 
-__all__ = ["check_inputs", "check_positive_integer"]
+__all__ = [
+    "check_inducing_variable",
+    "check_inputs",
+    "check_kernel",
+    "check_positive_integer",
+    "input_dim",
+]
 
 
 def check_inputs(X: Any, name: str) -> np.ndarray:
@@ -42,3 +55,64 @@ def check_positive_integer(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}: expected a positive integer, got {value!r}.")
     return int(value)
+
+
+def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
+    """
+    ``kernel`` as one of independent GPs.
+
+    :raises TypeError: where it is no GPflow kernel.
+    :raises ValueError: where it has another number of GPs than ``num_latent_gps``, or mixes them.
+    """
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
+    if not isinstance(kernel, MultioutputKernel):
+        return kernel
+    if not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
+        raise ValueError(
+            "kernel: expected a single-output kernel, SharedIndependent or SeparateIndependent, got"
+            f" {type(kernel).__name__}, whose outputs are not independent GPs."
+        )
+    if kernel.num_latent_gps != num_latent_gps:
+        raise ValueError(
+            f"kernel: expected {num_latent_gps} GPs (num_latent_gps), got a {type(kernel).__name__}"
+            f" kernel of {kernel.num_latent_gps}."
+        )
+    return kernel
+
+
+def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> InducingVariables:
+    """
+    ``inducing_variable`` as GPflow's inducing variables, of inducing points where it is a matrix.
+
+    :raises TypeError: where inducing inputs are not real numbers.
+    :raises ValueError: where inducing inputs are no finite matrix, or inducing variables of several
+        GPs are not ``num_latent_gps`` of equal size.
+    """
+    if not isinstance(inducing_variable, InducingVariables):
+        Z = check_inputs(inducing_variable, "inducing_variable")
+        # A parameter or variable stays the caller's own.
+        shared = isinstance(inducing_variable, (gpflow.Parameter, tf.Variable))
+        return InducingPoints(inducing_variable if shared else Z)
+    if isinstance(inducing_variable, MultioutputInducingVariables):
+        sizes = [int(each.num_inducing) for each in inducing_variable.inducing_variables]
+        if len(sizes) not in (1, num_latent_gps):
+            raise ValueError(
+                f"inducing_variable: expected inducing variables for {num_latent_gps} GPs"
+                f" (num_latent_gps), got them for {len(sizes)}."
+            )
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "inducing_variable: expected the same number of inducing variables for every GP, got"
+                f" {', '.join(map(str, sizes))}."
+            )
+    return inducing_variable
+
+
+def input_dim(inducing_variable: InducingVariables) -> int | None:
+    """The dimension of inducing inputs; ``None`` for inducing variables that are not at inputs."""
+    parts: Sequence[InducingVariables] = [inducing_variable]
+    if isinstance(inducing_variable, MultioutputInducingVariables):
+        parts = inducing_variable.inducing_variables
+    dims = {part.Z.shape[1] for part in parts if isinstance(part, InducingPoints)}
+    return dims.pop() if len(dims) == 1 else None

@@ -11,15 +11,18 @@ from gpflow.base import Module, TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import (
     Kernel,
-    LinearCoregionalization,
-    MultioutputKernel,
     SeparateIndependent,
     SharedIndependent,
 )
 from gpflow.mean_functions import MeanFunction, Zero
-from gpflow.models.util import inducingpoint_wrapper
 
 from ..linalg import cholesky, leading_shape
+from ..validation import (
+    check_inducing_variable,
+    check_kernel,
+    check_positive_integer,
+    input_dim,
+)
 from .covariances import Kuf, Kuu, prior_variance
 
 __all__ = ["GPLayer", "Projection"]
@@ -65,31 +68,18 @@ class GPLayer(Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
-        if isinstance(num_latent_gps, bool) or int(num_latent_gps) != num_latent_gps:
-            raise TypeError(f"num_latent_gps: expected an integer, got {num_latent_gps!r}.")
-        if num_latent_gps < 1:
-            raise ValueError(f"num_latent_gps: expected at least 1, got {num_latent_gps}.")
-        if isinstance(kernel, LinearCoregionalization) or (
-            isinstance(kernel, MultioutputKernel)
-            and not isinstance(kernel, (SharedIndependent, SeparateIndependent))
-        ):
-            raise ValueError(
-                "kernel: expected a single-output kernel, SharedIndependent or SeparateIndependent, got"
-                f" {type(kernel).__name__}, whose outputs are not independent GPs."
-            )
-        if isinstance(kernel, MultioutputKernel) and kernel.num_latent_gps != num_latent_gps:
-            raise ValueError(
-                f"kernel: expected {num_latent_gps} GPs (num_latent_gps), got a multi-output kernel"
-                f" of {kernel.num_latent_gps}."
-            )
-        self.kernel = kernel
-        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
+        self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
+        self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
         self.num_inducing = int(self.inducing_variable.num_inducing)
-        self.num_latent_gps = int(num_latent_gps)
+        self.kernel = check_kernel(kernel, self.num_latent_gps)
         self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
         self.whiten = bool(whiten)
+        self._check_input_dim()
+
+    @property
+    def input_dim(self) -> int | None:
+        """Dimension of the inputs; ``None`` for inducing variables that are not at inputs."""
+        return input_dim(self.inducing_variable)
 
     def factorise(self) -> tf.Tensor:
         """
@@ -180,6 +170,35 @@ class GPLayer(Module):
                 tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
             )
         return A, covariance
+
+    def _check_input_dim(self) -> None:
+        """Try kernel and mean function on an input, so that they need not fail in the midst of training."""
+        if self.input_dim is None:
+            return
+        X = tf.zeros([1, self.input_dim], gpflow.default_float())
+        try:
+            Kuf(self.inducing_variable, self.kernel, X)
+        except Exception as error:
+            raise ValueError(
+                f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
+                f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
+            ) from error
+        if not callable(self.mean_function):
+            raise TypeError(
+                f"mean_function: expected a GPflow mean function, got {self.mean_function!r}."
+            )
+        try:
+            columns = self.mean_function(X).shape[-1]
+        except Exception as error:
+            raise ValueError(
+                f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
+                f" {self.input_dim}: {error}"
+            ) from error
+        if columns not in (None, 1, self.num_latent_gps):
+            raise ValueError(
+                f"mean_function: expected {self.num_latent_gps} columns (num_latent_gps) or one, got"
+                f" {columns}."
+            )
 
     def _mean(self, X: TensorType) -> tf.Tensor:
         """The mean function over the last axis, broadcast to T where it returns one column."""

@@ -8,7 +8,6 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
-from gpflow.inducing_variables import InducingPoints
 from gpflow.likelihoods import (
     Likelihood,
     MultiClass,
@@ -76,11 +75,11 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             raise ValueError(
                 f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
             )
-        inducing = self.layers[0].inducing_variable
-        if isinstance(inducing, InducingPoints) and X.shape[1] != inducing.Z.shape[1]:
+        input_dim = self.layers[0].input_dim
+        if input_dim is not None and X.shape[1] != input_dim:
             raise ValueError(
-                f"data[0]: expected [N, {inducing.Z.shape[1]}] like the first layer's inducing inputs,"
-                f" got {X.shape}."
+                f"data[0]: expected [N, {input_dim}] like the first layer's inducing inputs, got"
+                f" {X.shape}."
             )
         columns = _observation_dim(self.likelihood, self.num_latent_gps)
         if columns is not None and Y.shape[1] != columns:
@@ -144,10 +143,9 @@ def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:
     if not layers or not all(isinstance(layer, GPLayer) for layer in layers):
         raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
     for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
-        inducing = above.inducing_variable
-        if isinstance(inducing, InducingPoints) and inducing.Z.shape[1] != below.num_latent_gps:
+        if above.input_dim not in (None, below.num_latent_gps):
             raise ValueError(
-                f"layers: layer {index} has inducing inputs of dimension {inducing.Z.shape[1]}, expected"
+                f"layers: layer {index} has inducing inputs of dimension {above.input_dim}, expected"
                 f" {below.num_latent_gps}, the number of GPs of layer {index - 1}."
             )
     return layers

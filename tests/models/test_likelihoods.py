@@ -85,7 +85,7 @@ def test_training_improves_the_bound(case: Case) -> None:
     fix_draws(model)
     adam = tf_keras.optimizers.Adam(0.02)
     losses = []
-    for _ in range(5):
+    for _ in range(3):
         tf.random.set_seed(0)  # for likelihoods that sample
         loss, slopes = gradients(
             lambda: model.training_loss((X, case.Y)), model.trainable_variables
