@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import gpflow
 import numpy as np
 from gpflow.base import Parameter, TensorType
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
 from ..validation import check_inputs, check_positive_integer
@@ -51,13 +51,21 @@ def build_layers(
     :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
     :param whiten: see :class:`GPLayer`.
     :param seed: seed of k-means.
-    :raises ValueError: where X is not a finite, non-empty matrix of numbers, or a width is not positive.
+    :raises ValueError: where X is not a finite, non-empty matrix, or a width or ``white_noise`` is not
+        positive, or white noise is to be added to a multi-output kernel.
+    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, or a factory's kernel is none.
     """
     X = check_inputs(X, "X")
+    if np.ndim(hidden_dims) != 1:
+        raise TypeError(
+            f"hidden_dims: expected a sequence of widths such as (5, 5), got {hidden_dims!r}."
+        )
     widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
     widths.append(check_positive_integer(output_dim, "output_dim"))
     Z = kmeans_inducing_inputs(X, check_positive_integer(num_inducing, "num_inducing"), seed=seed)
     make_kernel = kernel_factory or _ard_squared_exponential
+    if white_noise is not None and not white_noise > 0:
+        raise ValueError(f"white_noise: expected a positive variance or None, got {white_noise!r}.")
 
     layers = []
     for index, width in enumerate(widths):
@@ -68,6 +76,11 @@ def build_layers(
                 # From the start: set_trainable does not reach a distribution strategy's variables.
                 kernel.variance = Parameter(kernel.variance, trainable=False)
             if white_noise is not None:
+                if isinstance(kernel, MultioutputKernel):
+                    raise ValueError(
+                        f"white_noise: expected None for the {type(kernel).__name__} kernel of layer"
+                        f" {index}; add White to each of its kernels."
+                    )
                 kernel = kernel + gpflow.kernels.White(white_noise)
         mean_function = linear_mean_function(X, width) if hidden else None
         layers.append(
