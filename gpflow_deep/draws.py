@@ -21,7 +21,10 @@ def standard_normals(
 
     :param seed: ``None`` for TensorFlow's global generator (``tf.random.set_seed`` reproduces it), or two
         integers of which the draws are a pure function.
+    :raises ValueError: where ``seed`` is something else.
     """
+    if seed is not None and tf.convert_to_tensor(seed).shape != [2]:
+        raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
     float_type = gpflow.default_float()
     if seed is None:
         return [tf.random.normal(shape, dtype=float_type) for shape in shapes]

@@ -31,8 +31,8 @@ class FactorisationError(ValueError):
 
 
 _ADVICE = (
-    "Try a larger jitter (gpflow.config.set_default_jitter), inducing inputs without duplicates,"
-    " bounded lengthscales, or float64 (gpflow.config.set_default_float)."
+    "Try a larger jitter (gpflow.config.set_default_jitter), inputs scaled to unit variance, inducing"
+    " inputs without duplicates, bounded lengthscales, or float64 (gpflow.config.set_default_float)."
 )
 
 

@@ -6,14 +6,17 @@ Gaussians over the last layer's functions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
-from gpflow.likelihoods import Likelihood, Softmax
+from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.likelihoods import Likelihood
+
+from .layers import GPLayer
+from .validation import as_real_tensor, check_positive_integer, check_targets
 
 __all__ = ["Mixture", "MixturePredictor"]
 
@@ -30,11 +33,12 @@ class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
-    A subclass says what the components are. It has a ``likelihood``. AutoGraph is kept out of its methods,
-    here as in the models: there is no Python control flow to convert, and to look for it takes most of the
-    time of tracing.
+    A subclass says what the components are. It has ``layers`` and a ``likelihood``. AutoGraph is kept
+    out of its methods, here as in the models: there is no Python control flow to convert, and to look for
+    it takes most of the time of tracing.
     """
 
+    layers: Sequence[GPLayer]
     likelihood: Likelihood
 
     @abstractmethod
@@ -85,18 +89,18 @@ class MixturePredictor(ABC):
                 "predict_f: full_cov and full_output_cov cannot both be True; ask for one of them."
             )
         if full_cov:
-            means, covariances, log_weights = self._predict_f_joint_mixture(_as_matrix(Xnew))
+            means, covariances, log_weights = self._predict_f_joint_mixture(self._as_matrix(Xnew))
             centred = tf.transpose(means - _average(means, log_weights), [2, 1, 0])  # [P, N, S]
             between = tf.matmul(centred * tf.exp(log_weights), centred, transpose_b=True)
             return _average(means, log_weights), _average(covariances, log_weights) + between
         if full_output_cov:
-            flat, restore = _flatten(Xnew)
+            flat, restore = self._as_rows(Xnew)
             means, covariances, log_weights = self._predict_f_output_mixture(flat)
             mean = _average(means, log_weights)
             centred = means - mean
             outer = centred[..., :, None] * centred[..., None, :]
             return restore(mean), restore(_average(covariances + outer, log_weights))
-        flat, restore = _flatten(Xnew)
+        flat, restore = self._as_rows(Xnew)
         mean, variance = _moments(self.predict_f_mixture(flat))
         return restore(mean), restore(variance)
 
@@ -124,9 +128,10 @@ class MixturePredictor(ABC):
             the outputs.
         """
         del full_output_cov
-        Xnew = tf.cast(Xnew, gpflow.default_float())
-        samples = self._sample_f(Xnew, 1 if num_samples is None else num_samples, full_cov)
-        return samples[0] if num_samples is None else samples
+        Xnew = self._as_matrix(Xnew)
+        if num_samples is None:
+            return self._sample_f(Xnew, 1, full_cov)[0]
+        return self._sample_f(Xnew, check_positive_integer(num_samples, "num_samples"), full_cov)
 
     @tf.autograph.experimental.do_not_convert
     def predict_y_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
@@ -137,7 +142,7 @@ class MixturePredictor(ABC):
         :param Xnew: inputs [N, D].
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
-        Xnew = _as_matrix(Xnew)
+        Xnew = self._as_matrix(Xnew)
         f = self.predict_f_mixture(Xnew, num_samples)
         mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, Xnew, f)
         return Mixture(mean, variance, f.log_weights)
@@ -161,7 +166,7 @@ class MixturePredictor(ABC):
             raise NotImplementedError(
                 "predict_y: expected full_cov=False and full_output_cov=False, got True."
             )
-        flat, restore = _flatten(Xnew)
+        flat, restore = self._as_rows(Xnew)
         mean, variance = _moments(self.predict_y_mixture(flat))
         return restore(mean), restore(variance)
 
@@ -187,18 +192,45 @@ class MixturePredictor(ABC):
                 "predict_log_density: expected full_cov=False and full_output_cov=False, got True."
             )
         X, Y = data
-        flat, restore = _flatten(X)
-        Y = self._as_targets(Y)
+        flat, restore = self._as_rows(X)
+        Y = check_targets(Y, self.likelihood, self.layers[-1].num_latent_gps, "data[1]")
         f = self.predict_f_mixture(flat)
         log_densities = self._through_likelihood(
             self.likelihood.predict_log_density, flat, f, tf.reshape(Y, [-1, Y.shape[-1]])
         )  # [S, N]
         return restore(tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0))
 
-    def _as_targets(self, Y: TensorType) -> tf.Tensor:
-        """Observations in the default float; as integers for ``Softmax``, which takes no others."""
-        dtype = tf.int64 if isinstance(self.likelihood, Softmax) else gpflow.default_float()
-        return tf.cast(Y, dtype)
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        """Inputs [..., N, D] in the default float, whose D is the first layer's."""
+        tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
+        input_dim = self.layers[0].input_dim
+        if input_dim is None:
+            return tensor
+        if tensor.shape.rank is not None and tensor.shape[-1] not in (None, input_dim):
+            raise ValueError(
+                f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
+                f" {tensor.shape}."
+            )
+        # Where the shape is not known by now.
+        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+
+    def _as_matrix(self, Xnew: InputData) -> tf.Tensor:
+        X = self._as_inputs(Xnew)
+        if X.shape.rank != 2:
+            raise ValueError(f"Xnew: expected a matrix [N, D], got shape {X.shape}.")
+        return X
+
+    def _as_rows(self, Xnew: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        """Inputs as a matrix, and how to give what was computed for its rows the batch shape back."""
+        X = self._as_inputs(Xnew)
+        if X.shape.rank == 2:
+            return X, lambda x: x
+        batch = tf.shape(X)[:-1]
+
+        def restore(x: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(x, tf.concat([batch, x.shape[1:]], axis=0))
+
+        return tf.reshape(X, [-1, X.shape[-1]]), restore
 
     def _through_likelihood(
         self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
@@ -226,21 +258,3 @@ def _moments(mixture: Mixture) -> MeanAndVariance:
     means, variances, log_weights = mixture
     mean = _average(means, log_weights)
     return mean, _average(variances + tf.square(means - mean), log_weights)
-
-
-def _as_matrix(X: InputData) -> tf.Tensor:
-    X = tf.cast(X, gpflow.default_float())
-    if X.shape.rank != 2:
-        raise ValueError(f"Xnew: expected a matrix [N, D], got shape {X.shape}.")
-    return X
-
-
-def _flatten(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Inputs as a matrix, and how to give what was computed for its rows the batch shape back."""
-    X = tf.cast(X, gpflow.default_float())
-    batch = tf.shape(X)[:-1]
-
-    def restore(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(x, tf.concat([batch, x.shape[1:]], axis=0))
-
-    return (X, lambda x: x) if X.shape.rank == 2 else (tf.reshape(X, [-1, X.shape[-1]]), restore)

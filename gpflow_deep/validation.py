@@ -14,12 +14,22 @@ from gpflow.inducing_variables import (
     MultioutputInducingVariables,
 )
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
+from gpflow.likelihoods import (
+    Likelihood,
+    MultiClass,
+    ScalarLikelihood,
+    Softmax,
+    SwitchedLikelihood,
+)
 
 __all__ = [
+    "as_real_tensor",
+    "check_finite",
     "check_inducing_variable",
     "check_inputs",
     "check_kernel",
     "check_positive_integer",
+    "check_targets",
     "input_dim",
 ]
 
@@ -55,6 +65,79 @@ def check_positive_integer(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}: expected a positive integer, got {value!r}.")
     return int(value)
+
+
+def as_real_tensor(x: Any, name: str) -> tf.Tensor:
+    """
+    ``x`` as a tensor of its own dtype.
+
+    :raises TypeError: where it holds no real numbers.
+    """
+    try:
+        tensor = tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name}: expected an array of real numbers, got {type(x).__name__}: {error}"
+        ) from error
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype.name}.")
+    return tensor
+
+
+def check_finite(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """
+    ``tensor`` in the default float.
+
+    :raises ValueError: where a value is NaN or infinite.
+    :raises tf.errors.InvalidArgumentError: likewise, where the values are known only when a compiled
+        function runs (compiled by XLA it has no such check).
+    """
+    known = tf.get_static_value(tensor)
+    if known is not None and not np.isfinite(known).all():
+        raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+    tensor = tf.cast(tensor, gpflow.default_float())
+    if known is None:
+        tensor = tf.debugging.check_numerics(tensor, f"{name}: expected finite values")
+    return tensor
+
+
+def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str) -> tf.Tensor:
+    """
+    Observations in the type that their likelihood takes: integers for ``Softmax``, else the default
+    float.
+
+    :param Y: [..., P].
+    :raises ValueError: where the number of columns is not the likelihood's, or a value known by now is
+        not one of its classes.
+    """
+    tensor = as_real_tensor(Y, name)
+    columns = _observation_dim(likelihood, num_latent_gps)
+    if columns is not None and tensor.shape[-1] != columns:
+        raise ValueError(
+            f"{name}: expected [N, {columns}] for {type(likelihood).__name__} of {num_latent_gps}"
+            f" latent functions, got {tensor.shape}."
+        )
+    known = tf.get_static_value(tensor)
+    if isinstance(likelihood, (Softmax, MultiClass)) and known is not None:
+        wrong = known[~np.isin(known, np.arange(num_latent_gps))]
+        if wrong.size:
+            raise ValueError(
+                f"{name}: expected classes 0 to {num_latent_gps - 1}, as many as the last layer has"
+                f" GPs, got {wrong[0]:g}."
+            )
+    return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
+
+
+def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
+    """How many columns the observations of a likelihood have, where it is known."""
+    if isinstance(likelihood, SwitchedLikelihood):
+        return num_latent_gps + 1  # the last one says which likelihood
+    if isinstance(likelihood, ScalarLikelihood):
+        return num_latent_gps
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return 1
+    dim: int | None = likelihood.observation_dim
+    return dim
 
 
 def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:

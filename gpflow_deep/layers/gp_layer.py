@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import Module, TensorType
@@ -89,12 +90,7 @@ class GPLayer(Module):
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
         K = Kuu(self.inducing_variable, self.kernel, gpflow.config.default_jitter())
-        parameters = gpflow.utilities.parameter_dict(self.kernel)
-        factor = cholesky(
-            K,
-            f"K_MM of {self.name} ({self.num_inducing} inducing points, {type(self.kernel).__name__})",
-            {f"kernel{path}": value for path, value in parameters.items()},
-        )
+        factor = self._cholesky(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
 
     @check_shapes(
@@ -133,13 +129,25 @@ class GPLayer(Module):
         self, X: TensorType, factor: tf.Tensor, inducing_outputs: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Mean and covariance over all N inputs jointly, given draws of the inducing outputs.
+        Mean and a factor of the covariance over all N inputs jointly, given draws of the inducing
+        outputs: the Cholesky factor of the covariance plus the default jitter, and plus what rounding may
+        have taken from its smallest eigenvalue.
 
-        :return: mean [S, N, T], covariance [S, T or 1, N, N] (1 where the GPs share one kernel).
+        :return: mean [S, N, T], factor [S, T or 1, N, N] (1 where the GPs share one kernel).
+        :raises FactorisationError: where the covariance is not positive definite all the same.
         """
         A, covariance = self.joint_projection(X, factor)  # [S, K, M, N], [S, K, N, N]
         mean = tf.matmul(inducing_outputs[:, :, None, :], A)[:, :, 0, :]  # [S, T, N]
-        return tf.linalg.matrix_transpose(mean) + self._mean(X), covariance
+        # The covariance is the prior's less a sum of M terms, and the factorisation sums N of them.
+        prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
+        rounding = tf.cast(tf.shape(X)[1] + self.num_inducing, prior.dtype) * prior
+        rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
+        diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
+        scale = self._cholesky(
+            tf.linalg.set_diag(covariance, diagonal),
+            f"the covariance of {self.name} at the inputs (conditional on its inducing outputs",
+        )
+        return tf.linalg.matrix_transpose(mean) + self._mean(X), scale
 
     @check_shapes(
         "X: [S, N, D]",
@@ -151,7 +159,6 @@ class GPLayer(Module):
         Basis and residual covariance over all N inputs jointly: K = T where every GP has its own
         kernel, else 1.
         """
-
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
@@ -170,6 +177,11 @@ class GPLayer(Module):
                 tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
             )
         return A, covariance
+
+    def _cholesky(self, matrix: tf.Tensor, what: str) -> tf.Tensor:
+        parameters = gpflow.utilities.parameter_dict(self.kernel)
+        shown = {f"kernel{path}": value for path, value in parameters.items()}
+        return cholesky(matrix, f"{what}, {type(self.kernel).__name__})", shown)
 
     def _check_input_dim(self) -> None:
         """Try kernel and mean function on an input, so that they need not fail in the midst of training."""

@@ -8,18 +8,12 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
-from gpflow.likelihoods import (
-    Likelihood,
-    MultiClass,
-    ScalarLikelihood,
-    Softmax,
-    SwitchedLikelihood,
-)
+from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 
 from ..layers import GPLayer
 from ..prediction import MixturePredictor
-from ..validation import check_positive_integer
+from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
 __all__ = ["DeepGPModel"]
 
@@ -58,7 +52,9 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             num_prediction_samples, "num_prediction_samples"
         )
         self.num_data = None if num_data is None else check_positive_integer(num_data, "num_data")
-        self.seed = seed
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
+        self.seed = int(seed)
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
@@ -70,26 +66,19 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         """
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
-        X, Y = (_as_float_matrix(x, f"data[{i}]") for i, x in enumerate(data))
+        X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(data))
+        for i, tensor in enumerate((X, Y)):
+            if tensor.shape.rank != 2 or 0 in tensor.shape:
+                raise ValueError(
+                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}."
+                )
         if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
             raise ValueError(
                 f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
             )
-        input_dim = self.layers[0].input_dim
-        if input_dim is not None and X.shape[1] != input_dim:
-            raise ValueError(
-                f"data[0]: expected [N, {input_dim}] like the first layer's inducing inputs, got"
-                f" {X.shape}."
-            )
-        columns = _observation_dim(self.likelihood, self.num_latent_gps)
-        if columns is not None and Y.shape[1] != columns:
-            raise ValueError(
-                f"data[1]: expected [N, {columns}] for {type(self.likelihood).__name__} of"
-                f" {self.num_latent_gps} latent functions, got {Y.shape}."
-            )
-        if isinstance(self.likelihood, (Softmax, MultiClass)):
-            _check_classes(data[1], self.num_latent_gps)
-        return X, self._as_targets(Y)
+        check_finite(Y, "data[1]")
+        Y = check_targets(Y, self.likelihood, self.num_latent_gps, "data[1]")
+        return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
 
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
         """By how much a batch's sum is to be multiplied to stand for all data."""
@@ -99,49 +88,14 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
 
 
-def _as_float_matrix(x: object, name: str) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(x)
-    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
-        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype.name}.")
-    if tensor.shape.rank != 2:
-        raise ValueError(f"{name}: expected a matrix, got shape {tensor.shape}.")
-    known = tf.get_static_value(tensor)
-    if known is not None and not np.isfinite(known).all():
-        raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
-    tensor = tf.cast(tensor, gpflow.default_float())
-    if known is None:
-        tensor = tf.debugging.check_numerics(tensor, f"{name}: expected finite values")
-    return tensor
-
-
-def _check_classes(Y: object, num_classes: int) -> None:
-    known = tf.get_static_value(tf.convert_to_tensor(Y))
-    if known is None:
-        return
-    wrong = known[~np.isin(known, np.arange(num_classes))]
-    if wrong.size:
-        raise ValueError(
-            f"data[1]: expected classes 0 to {num_classes - 1}, as many as the last layer has GPs, got"
-            f" {wrong[0]:g}."
-        )
-
-
-def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
-    """How many columns the targets of a likelihood have, where it is known."""
-    if isinstance(likelihood, SwitchedLikelihood):
-        return num_latent_gps + 1  # the last one says which likelihood
-    if isinstance(likelihood, ScalarLikelihood):
-        return num_latent_gps
-    if isinstance(likelihood, (Softmax, MultiClass)):
-        return 1
-    dim: int | None = likelihood.observation_dim
-    return dim
-
-
 def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:
-    layers = list(layers)
-    if not layers or not all(isinstance(layer, GPLayer) for layer in layers):
+    if (
+        not isinstance(layers, Sequence)
+        or not layers
+        or not all(isinstance(layer, GPLayer) for layer in layers)
+    ):
         raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
+    layers = list(layers)
     for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
         if above.input_dim not in (None, below.num_latent_gps):
             raise ValueError(

@@ -93,8 +93,11 @@ class DeepGP(DeepGPModel):
                 f"marginalisation: expected 'analytic' or 'monte_carlo', got {marginalisation!r}."
             )
         self.marginalisation = marginalisation
-        default_jitter = gpflow.config.default_jitter()
-        self.covariance_jitter = default_jitter if covariance_jitter is None else covariance_jitter
+        if covariance_jitter is None:
+            covariance_jitter = gpflow.config.default_jitter()
+        if not covariance_jitter >= 0:
+            raise ValueError(f"covariance_jitter: expected at least 0, got {covariance_jitter}.")
+        self.covariance_jitter = covariance_jitter
 
     # The objective.
 
@@ -120,6 +123,11 @@ class DeepGP(DeepGPModel):
         prepared = self._prepare()
         if noise is None:
             noise = self.draw_noise(tf.shape(X)[0])
+        else:
+            L, inducing = len(self.layers), self.marginalisation == "monte_carlo"
+            # Draws of the output layer, as `propagate` takes them, may be there: they are not used.
+            num_layers = L if len(noise) == (2 * L if inducing else L) else L - 1
+            noise = self._as_noise(noise, X, num_layers, inducing)
         *_, output = self._walk(X, noise, prepared, self._training_recursion(noise, prepared))
         f = self._as_mixture(output)
         expectations = self._through_likelihood(
@@ -150,7 +158,9 @@ class DeepGP(DeepGPModel):
         :return: [S, N, T_l] for each hidden layer; then, with Monte Carlo marginalisation, [S, T_l, M_l]
             for each layer.
         """
-        S = self.num_samples if num_samples is None else num_samples
+        S = self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
         shapes = [[S, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
         if self.marginalisation == "monte_carlo":
             shapes += self._inducing_shapes(S)
@@ -225,16 +235,14 @@ class DeepGP(DeepGPModel):
         :param X: inputs.
         :param noise: standard normal draws, [S, N, T_l] for each layer; drawn if not given.
         """
-        X = tf.cast(X, gpflow.default_float())
+        X = self._as_inputs(X, "X")
         if noise is None:
             S = self.num_samples
             noise = standard_normals(
                 [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
             )
-        if len(noise) != len(self.layers):
-            raise ValueError(
-                f"noise: expected draws for each of {len(self.layers)} layers, got {len(noise)}."
-            )
+        else:
+            noise = self._as_noise(noise, X, len(self.layers))
         prepared = self._prepare()
         outputs = self._walk(X, noise, prepared, self._recursion(prepared))
         S = tf.shape(noise[0])[0]
@@ -263,6 +271,7 @@ class DeepGP(DeepGPModel):
         *,
         prepared: Prepared | None = None,
     ) -> Mixture:
+        Xnew = self._as_matrix(Xnew)
         noise = self._prediction_noise(num_samples)
         means, variances = self._in_parts(
             lambda prepared, X: self._as_mixture(
@@ -342,14 +351,28 @@ class DeepGP(DeepGPModel):
         noise = standard_normals(shapes, seed)
         F = tf.broadcast_to(X, [num_samples, *tf.unstack(tf.shape(X))])
         for layer, factor, v, z in zip(self.layers, prepared.factors, inducing_outputs, noise):
-            mean, covariance = layer.joint_conditional(F, factor, v)
-            diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter()
-            scale = tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal))
+            mean, scale = layer.joint_conditional(F, factor, v)
             F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
         return F
 
-    def _inducing_shapes(self, num_samples: int) -> list[list[int]]:
+    def _inducing_shapes(self, num_samples: int | None) -> list[list[int | None]]:
         return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
+
+    def _as_noise(
+        self, noise: Sequence[TensorType], X: tf.Tensor, num_layers: int, inducing: bool = False
+    ) -> list[tf.Tensor]:
+        """Given draws in the default float, after a check of the shapes that are known by now."""
+        shapes = [[None, X.shape[0], layer.num_latent_gps] for layer in self.layers[:num_layers]]
+        if inducing:
+            shapes += self._inducing_shapes(None)
+        noise = [tf.cast(z, gpflow.default_float()) for z in noise]
+        sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
+        fit = [z.shape.is_compatible_with(shape) for z, shape in zip(noise, shapes)]
+        if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
+            expected = ", ".join(f"[S, {shape[1]}, {shape[2]}]" for shape in shapes)
+            got = ", ".join(str(z.shape) for z in noise)
+            raise ValueError(f"noise: expected tensors of shapes {expected}, got {got or 'none'}.")
+        return noise
 
     def _prediction_noise(self, num_samples: int | None) -> list[np.ndarray]:
         """
@@ -371,7 +394,6 @@ class DeepGP(DeepGPModel):
     ) -> tuple[tf.Tensor, ...]:
         """``function`` of all inputs, which has the points on its results' second axis, part by part."""
         prepared = prepared or self._prepare()
-        X = tf.cast(X, gpflow.default_float())
         size = max(1, _PREDICTION_ROWS // num_samples)
         if X.shape[0] is not None and X.shape[0] <= size:
             return function(prepared, X)

@@ -197,8 +197,8 @@ def _check_pattern(pattern: TensorType, num_gps: int) -> np.ndarray:
             f"pattern: expected shape [{num_gps}, {num_gps}], one row and column for each GP of all"
             f" layers, got {list(array.shape)}."
         )
-    if array.dtype.kind not in "biu" or not np.isin(array, [0, 1]).all():
-        raise ValueError(f"pattern: expected boolean entries, got dtype {array.dtype}.")
+    if array.dtype.kind not in "biuf" or not np.isin(array, [0, 1]).all():
+        raise ValueError(f"pattern: expected boolean entries, got {pattern!r}.")
     array = array.astype(bool)
     if np.triu(array, 1).any():
         row, column = np.argwhere(np.triu(array, 1))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -9,6 +10,7 @@ from gpflow.base import InputData, MeanAndVariance, Module
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
+from ..layers import GPLayer
 from ..prediction import Mixture, MixturePredictor
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ class DeepGPPosterior(MixturePredictor, Module):
         self._precompute_cache = PrecomputeCacheType.NOCACHE
         self.cache: Any = None
         self.update_cache(precompute_cache)
+
+    @property
+    def layers(self) -> Sequence[GPLayer]:  # type: ignore[override]
+        """The model's layers."""
+        return self.model.layers
 
     @property
     def likelihood(self) -> Likelihood:  # type: ignore[override]

@@ -283,3 +283,5 @@ def test_training_in_single_precision(family: str) -> None:
         for prediction in tf.nest.flatten(predict(model, XNEW)):
             assert prediction.dtype == tf.float32
             assert np.isfinite(prediction).all()
+    close = np.linspace(-1.0, 1.0, 200)[:, None] * [1.0, 0.5]
+    assert np.isfinite(model.predict_f_samples(close, 2, full_cov=True)).all()
