@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -15,7 +15,10 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood, Softmax
 
-__all__ = ["Mixture", "MixturePredictor"]
+__all__ = ["Mixture", "MixturePredictor", "in_parts"]
+
+# How many sampled inputs a prediction carries through the layers at once.
+_ROWS = 16_384
 
 
 class Mixture(NamedTuple):
@@ -30,14 +33,36 @@ class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
-    A subclass says what the components are. It has a ``likelihood``. AutoGraph is kept out of its methods,
-    here as in the models: there is no Python control flow to convert, and to look for it takes most of the
-    time of tracing.
+    A subclass has a ``likelihood``, says what the components are, and what can be computed before the
+    inputs are known (:meth:`_prepare`). AutoGraph is kept out, here as in the models: there is no Python
+    control flow to convert, and to look for it takes most of the time of tracing.
     """
 
     likelihood: Likelihood
 
     @abstractmethod
+    def _prepare(self) -> Any:
+        """All that the predictions need and that no input enters."""
+
+    @abstractmethod
+    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
+        """The components at each point."""
+
+    @abstractmethod
+    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        """Likewise with the covariance of the outputs as variances: [S, N, P, P]."""
+
+    @abstractmethod
+    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        """Likewise with the covariance of the points as variances: [S, P, N, N]."""
+
+    @abstractmethod
+    def _sample_f(
+        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
+    ) -> tf.Tensor:
+        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+
+    @tf.autograph.experimental.do_not_convert
     def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         """
         The components of the posterior of the last layer's functions, point by point.
@@ -46,18 +71,7 @@ class MixturePredictor(ABC):
         :param num_samples: number of components S; the model's ``num_prediction_samples`` by default.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
-
-    @abstractmethod
-    def _predict_f_output_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Likewise with the covariance of the outputs: means, covariances [S, N, P, P], log weights."""
-
-    @abstractmethod
-    def _predict_f_joint_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Likewise with the covariance of the points: means, covariances [S, P, N, N], log weights."""
-
-    @abstractmethod
-    def _sample_f(self, Xnew: InputData, num_samples: int, full_cov: bool) -> tf.Tensor:
-        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+        return self._mixture(_as_matrix(Xnew), num_samples, self._prepare())
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -85,13 +99,13 @@ class MixturePredictor(ABC):
                 "predict_f: full_cov and full_output_cov cannot both be True; ask for one of them."
             )
         if full_cov:
-            means, covariances, log_weights = self._predict_f_joint_mixture(_as_matrix(Xnew))
+            means, covariances, log_weights = self._joint_mixture(_as_matrix(Xnew), self._prepare())
             centred = tf.transpose(means - _average(means, log_weights), [2, 1, 0])  # [P, N, S]
             between = tf.matmul(centred * tf.exp(log_weights), centred, transpose_b=True)
             return _average(means, log_weights), _average(covariances, log_weights) + between
         if full_output_cov:
             flat, restore = _flatten(Xnew)
-            means, covariances, log_weights = self._predict_f_output_mixture(flat)
+            means, covariances, log_weights = self._output_mixture(flat, self._prepare())
             mean = _average(means, log_weights)
             centred = means - mean
             outer = centred[..., :, None] * centred[..., None, :]
@@ -125,7 +139,9 @@ class MixturePredictor(ABC):
         """
         del full_output_cov
         Xnew = tf.cast(Xnew, gpflow.default_float())
-        samples = self._sample_f(Xnew, 1 if num_samples is None else num_samples, full_cov)
+        samples = self._sample_f(
+            Xnew, 1 if num_samples is None else num_samples, full_cov, self._prepare()
+        )
         return samples[0] if num_samples is None else samples
 
     @tf.autograph.experimental.do_not_convert
@@ -244,3 +260,36 @@ def _flatten(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
         return tf.reshape(x, tf.concat([batch, x.shape[1:]], axis=0))
 
     return (X, lambda x: x) if X.shape.rank == 2 else (tf.reshape(X, [-1, X.shape[-1]]), restore)
+
+
+def in_parts(
+    function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]], X: tf.Tensor, num_samples: int
+) -> tuple[tf.Tensor, ...]:
+    """
+    ``function`` of all inputs, a part of them at a time: that bounds the memory of predictions.
+
+    :param function: of inputs [n, D]; it returns a tuple of tensors [S, n, ...].
+    :param X: inputs [N, D].
+    :param num_samples: S.
+    """
+    size = max(1, _ROWS // num_samples)
+    if X.shape[0] is not None and X.shape[0] <= size:
+        return function(X)
+    N = tf.shape(X)[0]
+    if tf.executing_eagerly():
+        pieces = [function(X[i : i + size]) for i in range(0, int(N), size)]
+        return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
+    rows = tf.maximum(N, 1)  # of no points too there is a part, to be cut off again
+    size = tf.minimum(size, rows)
+    padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
+    parts = tf.map_fn(
+        lambda x: function(x),
+        tf.reshape(padded, [-1, size, X.shape[1]]),
+        fn_output_signature=tuple(tf.nest.map_structure(lambda x: x.dtype, function(X[:1]))),
+    )  # [parts, S, size, ...]
+
+    def join(x: tf.Tensor) -> tf.Tensor:
+        x = tf.transpose(x, [1, 0, 2, *range(3, x.shape.rank)])
+        return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])[:, :N]
+
+    return tuple(join(x) for x in parts)
