@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -18,7 +18,10 @@ from gpflow.likelihoods import Likelihood
 from .layers import GPLayer
 from .validation import as_real_tensor, check_positive_integer, check_targets
 
-__all__ = ["Mixture", "MixturePredictor"]
+__all__ = ["Mixture", "MixturePredictor", "in_parts"]
+
+# How many sampled inputs a prediction carries through the layers at once.
+_ROWS = 16_384
 
 
 class Mixture(NamedTuple):
@@ -33,15 +36,37 @@ class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
-    A subclass says what the components are. It has ``layers`` and a ``likelihood``. AutoGraph is kept
-    out of its methods, here as in the models: there is no Python control flow to convert, and to look for
-    it takes most of the time of tracing.
+    A subclass has ``layers`` and a ``likelihood``, and says what the components are and what can be
+    computed before the inputs are known. AutoGraph is kept out, here as in the models: there is no Python
+    control flow to convert, and to look for it takes most of the time of tracing.
     """
 
     layers: Sequence[GPLayer]
     likelihood: Likelihood
 
     @abstractmethod
+    def _prepare(self) -> Any:
+        """All that the predictions need and that no input enters."""
+
+    @abstractmethod
+    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
+        """The components at each point."""
+
+    @abstractmethod
+    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        """Likewise with the covariance of the outputs as variances: [S, N, P, P]."""
+
+    @abstractmethod
+    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        """Likewise with the covariance of the points as variances: [S, P, N, N]."""
+
+    @abstractmethod
+    def _sample_f(
+        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
+    ) -> tf.Tensor:
+        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+
+    @tf.autograph.experimental.do_not_convert
     def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
         """
         The components of the posterior of the last layer's functions, point by point.
@@ -50,18 +75,7 @@ class MixturePredictor(ABC):
         :param num_samples: number of components S; the model's ``num_prediction_samples`` by default.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
-
-    @abstractmethod
-    def _predict_f_output_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Likewise with the covariance of the outputs: means, covariances [S, N, P, P], log weights."""
-
-    @abstractmethod
-    def _predict_f_joint_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Likewise with the covariance of the points: means, covariances [S, P, N, N], log weights."""
-
-    @abstractmethod
-    def _sample_f(self, Xnew: InputData, num_samples: int, full_cov: bool) -> tf.Tensor:
-        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+        return self._mixture(self._as_matrix(Xnew), num_samples, self._prepare())
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -89,13 +103,15 @@ class MixturePredictor(ABC):
                 "predict_f: full_cov and full_output_cov cannot both be True; ask for one of them."
             )
         if full_cov:
-            means, covariances, log_weights = self._predict_f_joint_mixture(self._as_matrix(Xnew))
+            means, covariances, log_weights = self._joint_mixture(
+                self._as_matrix(Xnew), self._prepare()
+            )
             centred = tf.transpose(means - _average(means, log_weights), [2, 1, 0])  # [P, N, S]
             between = tf.matmul(centred * tf.exp(log_weights), centred, transpose_b=True)
             return _average(means, log_weights), _average(covariances, log_weights) + between
         if full_output_cov:
             flat, restore = self._as_rows(Xnew)
-            means, covariances, log_weights = self._predict_f_output_mixture(flat)
+            means, covariances, log_weights = self._output_mixture(flat, self._prepare())
             mean = _average(means, log_weights)
             centred = means - mean
             outer = centred[..., :, None] * centred[..., None, :]
@@ -130,8 +146,9 @@ class MixturePredictor(ABC):
         del full_output_cov
         Xnew = self._as_matrix(Xnew)
         if num_samples is None:
-            return self._sample_f(Xnew, 1, full_cov)[0]
-        return self._sample_f(Xnew, check_positive_integer(num_samples, "num_samples"), full_cov)
+            return self._sample_f(Xnew, 1, full_cov, self._prepare())[0]
+        S = check_positive_integer(num_samples, "num_samples")
+        return self._sample_f(Xnew, S, full_cov, self._prepare())
 
     @tf.autograph.experimental.do_not_convert
     def predict_y_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
@@ -258,3 +275,36 @@ def _moments(mixture: Mixture) -> MeanAndVariance:
     means, variances, log_weights = mixture
     mean = _average(means, log_weights)
     return mean, _average(variances + tf.square(means - mean), log_weights)
+
+
+def in_parts(
+    function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]], X: tf.Tensor, num_samples: int
+) -> tuple[tf.Tensor, ...]:
+    """
+    ``function`` of all inputs, a part of them at a time: that bounds the memory of predictions.
+
+    :param function: of inputs [n, D]; it returns a tuple of tensors [S, n, ...].
+    :param X: inputs [N, D].
+    :param num_samples: S.
+    """
+    size = max(1, _ROWS // num_samples)
+    if X.shape[0] is not None and X.shape[0] <= size:
+        return function(X)
+    N = tf.shape(X)[0]
+    if tf.executing_eagerly():
+        pieces = [function(X[i : i + size]) for i in range(0, int(N), size)]
+        return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
+    rows = tf.maximum(N, 1)  # of no points too there is a part, to be cut off again
+    size = tf.minimum(size, rows)
+    padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
+    parts = tf.map_fn(
+        lambda x: function(x),
+        tf.reshape(padded, [-1, size, X.shape[1]]),
+        fn_output_signature=tuple(tf.nest.map_structure(lambda x: x.dtype, function(X[:1]))),
+    )  # [parts, S, size, ...]
+
+    def join(x: tf.Tensor) -> tf.Tensor:
+        x = tf.transpose(x, [1, 0, 2, *range(3, x.shape.rank)])
+        return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])[:, :N]
+
+    return tuple(join(x) for x in parts)

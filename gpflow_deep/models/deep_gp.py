@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import gpflow
@@ -19,14 +19,11 @@ from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.predictive import DeepGPPosterior
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..prediction import Mixture
+from ..prediction import Mixture, in_parts
 from ..validation import check_positive_integer
 from .base import DeepGPModel
 
 __all__ = ["DeepGP", "LayerOutput"]
-
-# How many sampled inputs a prediction carries through the layers at once: bounds its memory.
-_PREDICTION_ROWS = 16_384
 
 
 class LayerOutput(NamedTuple):
@@ -182,7 +179,7 @@ class DeepGP(DeepGPModel):
     def _training_recursion(self, noise: Sequence[TensorType], prepared: Prepared) -> Recursion:
         if self.marginalisation == "monte_carlo":
             inducing_noise = noise[len(self.layers) - 1 :][-len(self.layers) :]
-            draws = self.inducing_posterior.sample(inducing_noise)
+            draws = self.inducing_posterior.sample(prepared.moments, inducing_noise)
             prior_factors = self._prior_factors(prepared.factors)
             return MonteCarloRecursion(draws, prior_factors, self.covariance_jitter)
         return self._recursion(prepared)
@@ -263,80 +260,62 @@ class DeepGP(DeepGPModel):
         """
         return DeepGPPosterior(self, precompute_cache)
 
-    @tf.autograph.experimental.do_not_convert
-    def predict_f_mixture(
-        self,
-        Xnew: InputData,
-        num_samples: int | None = None,
-        *,
-        prepared: Prepared | None = None,
-    ) -> Mixture:
-        Xnew = self._as_matrix(Xnew)
+    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(num_samples)
-        means, variances = self._in_parts(
-            lambda prepared, X: self._as_mixture(
-                self._walk(X, noise, prepared, self._recursion(prepared))[-1]
-            )[:2],
-            Xnew,
-            len(noise[0]) if noise else 1,
-            prepared,
-        )
-        return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
 
-    def _predict_f_output_mixture(
-        self, Xnew: InputData, prepared: Prepared | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return self._as_mixture(self._walk(X, noise, prepared, self._recursion(prepared))[-1])[
+                :2
+            ]
+
+        S = len(noise[0]) if noise else 1
+        means, variances = in_parts(part, Xnew, S)
+        return Mixture(means, variances, _equal_log_weights(S))
+
+    def _output_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(None)
 
-        def part(prepared: Prepared, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             _, (mean, covariance) = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
             if covariance.shape.rank == 3:
                 covariance = tf.linalg.diag(covariance)
             return tf.transpose(mean, [1, 0, 2]), tf.transpose(covariance, [1, 0, 2, 3])
 
         S = len(noise[0]) if noise else 1
-        means, covariances = self._in_parts(part, Xnew, S, prepared)
-        return means, covariances, _equal_log_weights(S)
+        means, variances = in_parts(part, Xnew, S)
+        return Mixture(means, variances, _equal_log_weights(S))
 
-    def _predict_f_joint_mixture(
-        self, Xnew: InputData, prepared: Prepared | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        prepared = prepared or self._prepare()
+    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
         # Only the output layer is marginalised: given the other layers' inducing outputs its own have
         # the mean m + L e with no noise of its own.
         seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
         noise = standard_normals(self._inducing_shapes(S), seeds[0])
         noise[-1] = tf.zeros_like(noise[-1])
-        draws = self.inducing_posterior.sample(noise)
+        draws = self.inducing_posterior.sample(prepared.moments, noise)
         F = self._sample_joint(Xnew, draws[:-1], prepared, S, seeds[1])
         A, covariance = self.layers[-1].joint_projection(F, prepared.factors[-1])
         mean = tf.matmul(draws[-1][:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
-        own = self.inducing_posterior.own_covariance(len(self.layers) - 1)  # [P, M, M]
+        own = self.inducing_posterior.output_covariance(prepared.moments)  # [P, M, M]
         covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
         mean = tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F)
-        return mean, covariance, _equal_log_weights(S)
+        return Mixture(mean, covariance, _equal_log_weights(S))
 
     def _sample_f(
-        self,
-        Xnew: InputData,
-        num_samples: int,
-        full_cov: bool,
-        prepared: Prepared | None = None,
+        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
     ) -> tf.Tensor:
-        prepared = prepared or self._prepare()
         if full_cov:
             noise = standard_normals(self._inducing_shapes(num_samples))
-            draws = self.inducing_posterior.sample(noise)
+            draws = self.inducing_posterior.sample(prepared.moments, noise)
             return self._sample_joint(Xnew, draws, prepared, num_samples)
 
-        def part(prepared: Prepared, X: tf.Tensor) -> tuple[tf.Tensor]:
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             shapes = [[num_samples, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
             noise = standard_normals(shapes)
             sample, _ = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
             return (_samples_first(sample, num_samples),)
 
-        return self._in_parts(part, Xnew, num_samples, prepared)[0]
+        return in_parts(part, Xnew, num_samples)[0]
 
     def _sample_joint(
         self,
@@ -384,39 +363,6 @@ class DeepGP(DeepGPModel):
             S = check_positive_integer(num_samples, "num_samples")
         widths = [layer.num_latent_gps for layer in self.layers[:-1]]
         return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
-
-    def _in_parts(
-        self,
-        function: Callable[[Prepared, tf.Tensor], tuple[tf.Tensor, ...]],
-        X: InputData,
-        num_samples: int,
-        prepared: Prepared | None,
-    ) -> tuple[tf.Tensor, ...]:
-        """``function`` of all inputs, which has the points on its results' second axis, part by part."""
-        prepared = prepared or self._prepare()
-        size = max(1, _PREDICTION_ROWS // num_samples)
-        if X.shape[0] is not None and X.shape[0] <= size:
-            return function(prepared, X)
-        N = tf.shape(X)[0]
-        if tf.executing_eagerly():
-            pieces = [function(prepared, X[i : i + size]) for i in range(0, int(N), size)]
-            return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
-        rows = tf.maximum(N, 1)  # of no points too there is a part, to be cut off again
-        size = tf.minimum(size, rows)
-        padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
-        parts = tf.map_fn(
-            lambda x: function(prepared, x),
-            tf.reshape(padded, [-1, size, X.shape[1]]),
-            fn_output_signature=tuple(
-                tf.nest.map_structure(lambda x: x.dtype, function(prepared, X[:1]))
-            ),
-        )  # [parts, S, size, ...]
-
-        def join(x: tf.Tensor) -> tf.Tensor:
-            x = tf.transpose(x, [1, 0, 2, *range(3, x.shape.rank)])
-            return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])[:, :N]
-
-        return tuple(join(x) for x in parts)
 
 
 def _equal_log_weights(num_samples: TensorType) -> tf.Tensor:

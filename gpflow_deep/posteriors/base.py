@@ -49,10 +49,9 @@ class Conditional(NamedTuple):
 class Moments(NamedTuple):
     """All that is needed of q(v) in a step and that no input enters."""
 
-    layers: Sequence[
-        Any
-    ]  # per layer its mean [M, T] and the blocks of L L^T - K, as the structure has them
-    log_determinant: tf.Tensor  # log |L|
+    # As the structure has them: per layer its mean and blocks of L L^T - K, and the stored blocks of L.
+    layers: Sequence[Any]
+    factor: Any
 
 
 class Recursion(ABC):
@@ -96,14 +95,18 @@ class InducingPosterior(Module, ABC):
         """Which blocks of the factor may differ from zero: [T, T], boolean, lower triangular."""
 
     @abstractmethod
-    def _layer_moments(self) -> list[Any]:
+    def _factor(self) -> Any:
+        """The stored blocks of L: tensors, so that each parameter is transformed once a step."""
+
+    @abstractmethod
+    def _layer_moments(self, factor: Any) -> list[Any]:
         """
         Per layer a named tuple of its ``mean`` [M, T], the blocks of L L^T with the layers ``below``, and
         with itself, ``own``: [T, M, M], or [T, T, M, M] where the layer's GPs are coupled.
         """
 
     @abstractmethod
-    def _log_determinant(self) -> tf.Tensor:
+    def _log_determinant(self, factor: Any) -> tf.Tensor:
         """log |L|."""
 
     @abstractmethod
@@ -119,16 +122,12 @@ class InducingPosterior(Module, ABC):
         """Take over a mean and a factor that :meth:`assign_dense` has checked."""
 
     @abstractmethod
-    def _means(self) -> list[tf.Tensor]:
-        """The mean, layer by layer: [T_l, M_l]."""
-
-    @abstractmethod
-    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _factor_times(self, factor: Any, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """L e for ``noise`` e, both per layer [S, T_l, M_l]."""
 
     @abstractmethod
-    def own_covariance(self, layer: int) -> tf.Tensor:
-        """Covariance [T_l, M_l, M_l] of each GP of a layer given the noise of the layers below."""
+    def output_covariance(self, moments: Moments) -> tf.Tensor:
+        """Covariance [P, M, M] of each GP of the last layer given the noise of the layers below."""
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -153,9 +152,10 @@ class InducingPosterior(Module, ABC):
         stored = sum(sizes[i] * sizes[j] for i, j in np.argwhere(self.pattern) if i != j)
         return int(sum(sizes) + stored + sum(m * (m + 1) // 2 for m in sizes))
 
-    def sample(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def sample(self, moments: Moments, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Draws of v, per layer [S, T_l, M_l], made of standard normal ``noise`` of these shapes."""
-        return [m + e for m, e in zip(self._means(), self.factor_times(noise))]
+        products = self._factor_times(moments.factor, noise)
+        return [tf.transpose(layer.mean) + e for layer, e in zip(moments.layers, products)]
 
     def moments(self, prior_factors: PriorFactors = None) -> Moments:
         """
@@ -165,11 +165,12 @@ class InducingPosterior(Module, ABC):
             outputs, [M, M] or [T, M, M], or ``None`` for the identity. All ``None`` by default, as for
             whitened layers.
         """
+        factor = self._factor()
         layers = [
-            layer._replace(own=_subtract_prior(layer.own, factor))
-            for layer, factor in zip(self._layer_moments(), self._per_layer(prior_factors))
+            layer._replace(own=_subtract_prior(layer.own, prior))
+            for layer, prior in zip(self._layer_moments(factor), self._per_layer(prior_factors))
         ]
-        return Moments(layers, self._log_determinant())
+        return Moments(layers, factor)
 
     def prior_kl(
         self, prior_factors: PriorFactors = None, moments: Moments | None = None
@@ -182,7 +183,7 @@ class InducingPosterior(Module, ABC):
         :param moments: what :meth:`moments` returned for them, where it is at hand.
         """
         moments = moments or self.moments(prior_factors)
-        total = -moments.log_determinant
+        total = -self._log_determinant(moments.factor)
         for layer, factor in zip(moments.layers, self._per_layer(prior_factors)):
             mean, own = tf.transpose(layer.mean)[..., None], _diagonal_blocks(layer.own)
             if factor is not None:

@@ -71,34 +71,34 @@ class BlockStructured(InducingPosterior):
     def pattern(self) -> np.ndarray:
         return self._pattern.copy()
 
-    def _layer_moments(self) -> list[_Blocks]:
-        means, rows = self._means(), self._rows()
+    def _factor(self) -> tf.Tensor:
+        return tf.convert_to_tensor(self.q_sqrt)[0]
+
+    def _layer_moments(self, factor: tf.Tensor) -> list[_Blocks]:
+        slices = self._layer_slices()
+        sizes = [s.stop - s.start for s in slices]
+        # The rows of each layer, without the columns of the layers above: [T_l M_l, columns].
+        rows = [row[:, : s.stop] for row, s in zip(tf.split(factor, sizes), slices)]
+        means = tf.split(tf.convert_to_tensor(self.q_mu)[:, 0], sizes)
         layers = []
         for above, (mean, row) in enumerate(zip(means, rows)):
+            shape = [self.num_latent_gps[above], self.num_inducing[above]]
             blocks = [
-                self._block(
-                    above, k, tf.matmul(row[:, : rows[k].shape[1]], rows[k], transpose_b=True)
-                )
-                for k in range(above + 1)
+                self._block(above, k, tf.matmul(row[:, : below.shape[1]], below, transpose_b=True))
+                for k, below in enumerate(rows[: above + 1])
             ]
-            layers.append(_Blocks(tf.transpose(mean), blocks[:-1], blocks[-1]))
+            layers.append(_Blocks(tf.transpose(tf.reshape(mean, shape)), blocks[:-1], blocks[-1]))
         return layers
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
         return _DenseRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.convert_to_tensor(self.q_mu)[:, 0], tf.convert_to_tensor(self.q_sqrt)[0]
+        return tf.convert_to_tensor(self.q_mu)[:, 0], self._factor()
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
         self.q_mu.assign(mean[:, None])
         self.q_sqrt.assign(scale_tril[None])
-
-    def _rows(self) -> list[tf.Tensor]:
-        """The factor's rows by layer, without the columns of the layers above: [T_l M_l, columns]."""
-        slices = self._layer_slices()
-        rows = tf.split(self.dense()[1], [s.stop - s.start for s in slices], axis=0)
-        return [row[:, : s.stop] for row, s in zip(rows, slices)]
 
     def _block(self, above: int, below: int, matrix: tf.Tensor) -> tf.Tensor:
         """[T_l M_l, T_k M_k] as [T_l, T_k, M_l, M_k]."""
@@ -106,32 +106,23 @@ class BlockStructured(InducingPosterior):
         shape += [self.num_latent_gps[below], self.num_inducing[below]]
         return tf.transpose(tf.reshape(matrix, shape), [0, 2, 1, 3])
 
-    def _means(self) -> list[tf.Tensor]:
-        slices = self._layer_slices()
-        parts = tf.split(self.dense()[0], [s.stop - s.start for s in slices])
-        return [
-            tf.reshape(part, [t, m])
-            for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
-        ]
+    def _log_determinant(self, factor: tf.Tensor) -> tf.Tensor:
+        return log_abs_diagonal(factor)
 
-    def _log_determinant(self) -> tf.Tensor:
-        return log_abs_diagonal(self.q_sqrt)
-
-    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _factor_times(self, factor: tf.Tensor, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         num_samples = tf.shape(noise[0])[0]
         joint = tf.concat([tf.reshape(e, [num_samples, e.shape[1] * e.shape[2]]) for e in noise], 1)
-        product = tf.matmul(joint, self.dense()[1], transpose_b=True)  # [S, T M]
+        product = tf.matmul(joint, factor, transpose_b=True)  # [S, T M]
         parts = tf.split(product, [s.stop - s.start for s in self._layer_slices()], axis=1)
         return [
             tf.reshape(part, [num_samples, t, m])
             for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
         ]
 
-    def own_covariance(self, layer: int) -> tf.Tensor:
-        rows = self._layer_slices()[layer]
-        factor = self.dense()[1][rows, rows]
-        own = self._block(layer, layer, tf.matmul(factor, factor, transpose_b=True))
-        return tf.transpose(tf.linalg.diag_part(tf.transpose(own, [2, 3, 0, 1])), [2, 0, 1])
+    def output_covariance(self, moments: Moments) -> tf.Tensor:
+        P, M = self.num_latent_gps[-1], self.num_inducing[-1]
+        rows = tf.reshape(moments.factor[-P * M :, -P * M :], [P, M, P * M])
+        return tf.matmul(rows, rows, transpose_b=True)
 
 
 class FullyCoupled(BlockStructured):

@@ -76,10 +76,13 @@ class MeanField(InducingPosterior):
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         return list(zip(self.q_mu, self.q_sqrt))
 
-    def _layer_moments(self) -> list[_Layer]:
+    def _factor(self) -> list[tf.Tensor]:
+        return [tf.convert_to_tensor(q_sqrt) for q_sqrt in self.q_sqrt]
+
+    def _layer_moments(self, factor: list[tf.Tensor]) -> list[_Layer]:
         return [
-            _Layer(tf.convert_to_tensor(q_mu), self.own_covariance(layer))
-            for layer, q_mu in enumerate(self.q_mu)
+            _Layer(tf.convert_to_tensor(q_mu), tf.matmul(L, L, transpose_b=True))
+            for q_mu, L in zip(self.q_mu, factor)
         ]
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
@@ -87,11 +90,11 @@ class MeanField(InducingPosterior):
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
         blocks = [
-            tf.linalg.LinearOperatorFullMatrix(factor)
-            for q_sqrt in self.q_sqrt
-            for factor in tf.unstack(tf.convert_to_tensor(q_sqrt))
+            tf.linalg.LinearOperatorFullMatrix(block)
+            for L in self._factor()
+            for block in tf.unstack(L)
         ]
-        mean = tf.concat([tf.reshape(m, [-1]) for m in self._means()], axis=0)
+        mean = tf.concat([tf.reshape(tf.transpose(m), [-1]) for m in self.q_mu], axis=0)
         return mean, tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
@@ -101,17 +104,15 @@ class MeanField(InducingPosterior):
             blocks = scale_tril[rows, rows].reshape(shape * 2)
             self.q_sqrt[layer].assign(np.einsum("tmtk->tmk", blocks))
 
-    def _means(self) -> list[tf.Tensor]:
-        return [tf.transpose(q_mu) for q_mu in self.q_mu]
+    def _log_determinant(self, factor: list[tf.Tensor]) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(L) for L in factor])
 
-    def _log_determinant(self) -> tf.Tensor:
-        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
+    def _factor_times(self, factor: list[tf.Tensor], noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.einsum("tmk,stk->stm", L, e) for L, e in zip(factor, noise)]
 
-    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [tf.einsum("tmk,stk->stm", q_sqrt, e) for q_sqrt, e in zip(self.q_sqrt, noise)]
-
-    def own_covariance(self, layer: int) -> tf.Tensor:
-        return tf.matmul(self.q_sqrt[layer], self.q_sqrt[layer], transpose_b=True)
+    def output_covariance(self, moments: Moments) -> tf.Tensor:
+        L = moments.factor[-1]
+        return tf.matmul(L, L, transpose_b=True)
 
 
 class _IndependentRecursion(Recursion):

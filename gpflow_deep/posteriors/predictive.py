@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, Module
@@ -12,9 +12,6 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import GPLayer
 from ..prediction import Mixture, MixturePredictor
-
-if TYPE_CHECKING:
-    from ..models import DeepGP
 
 __all__ = ["DeepGPPosterior"]
 
@@ -33,7 +30,7 @@ class DeepGPPosterior(MixturePredictor, Module):
 
     def __init__(
         self,
-        model: DeepGP,
+        model: MixturePredictor,
         precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR,
     ) -> None:
         super().__init__()
@@ -86,20 +83,22 @@ class DeepGPPosterior(MixturePredictor, Module):
         """:meth:`predict_f` without the cache: what the model predicts as it is now."""
         return self.model.predict_f(Xnew, full_cov, full_output_cov)
 
-    def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
-        return self.model.predict_f_mixture(Xnew, num_samples, prepared=self._prepared())
-
-    def _predict_f_output_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self.model._predict_f_output_mixture(Xnew, self._prepared())
-
-    def _predict_f_joint_mixture(self, Xnew: InputData) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self.model._predict_f_joint_mixture(Xnew, self._prepared())
-
-    def _sample_f(self, Xnew: InputData, num_samples: int, full_cov: bool) -> tf.Tensor:
-        return self.model._sample_f(Xnew, num_samples, full_cov, self._prepared())
-
-    def _prepared(self) -> Any:
-        """The cache as tensors; ``None`` where there is no cache and the model is to compute it."""
+    def _prepare(self) -> Any:
+        """The cache as tensors; what the model computes where there is none."""
         if self.cache is None:
-            return None
+            return self.model._prepare()
         return tf.nest.map_structure(tf.convert_to_tensor, self.cache)
+
+    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
+        return self.model._mixture(Xnew, num_samples, prepared)
+
+    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        return self.model._output_mixture(Xnew, prepared)
+
+    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        return self.model._joint_mixture(Xnew, prepared)
+
+    def _sample_f(
+        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
+    ) -> tf.Tensor:
+        return self.model._sample_f(Xnew, num_samples, full_cov, prepared)

@@ -43,6 +43,14 @@ class _Arrow(NamedTuple):
     own: tf.Tensor  # [P, P, M, M]
 
 
+class _Factor(NamedTuple):
+    """The stored blocks of L."""
+
+    own: list[tf.Tensor]  # per hidden layer [T, M, M], then the output layer's [P M, P M]
+    stripes: list[list[tf.Tensor]]  # per hidden layer l and k < l: [min(T_l, T_k), M_l, M_k]
+    arrow: list[tf.Tensor]  # per hidden layer [P, T_k, M_L, M_k]
+
+
 class StripesAndArrow(InducingPosterior):
     """
     q(v) = N(m, L L^T) with L coupling a hidden GP with the hidden GPs of the same index in other layers
@@ -94,15 +102,20 @@ class StripesAndArrow(InducingPosterior):
         pattern[-self.num_latent_gps[-1] :, :] = True
         return np.tril(pattern)
 
-    def _layer_moments(self) -> list[_Stripe | _Arrow]:
-        hidden = range(self._num_hidden)
-        rows = [[*self.stripes[l], self.q_sqrt[l]] for l in hidden]  # factor's blocks [t, M_l, M_j]
+    def _factor(self) -> _Factor:
+        *hidden, output = [tf.convert_to_tensor(q_sqrt) for q_sqrt in self.q_sqrt]
+        stripes = [[tf.convert_to_tensor(block) for block in row] for row in self.stripes]
+        return _Factor([*hidden, output[0]], stripes, [tf.convert_to_tensor(a) for a in self.arrow])
+
+    def _layer_moments(self, factor: _Factor) -> list[_Stripe | _Arrow]:
+        means = [tf.convert_to_tensor(q_mu) for q_mu in self.q_mu]
+        rows = [[*stripes, own] for stripes, own in zip(factor.stripes, factor.own)]
         layers: list[_Stripe | _Arrow] = []
-        for l in hidden:
-            blocks = [self._stripe_covariance(rows[l], rows[k]) for k in range(l + 1)]
-            layers.append(_Stripe(tf.convert_to_tensor(self.q_mu[l]), blocks[:-1], blocks[-1]))
-        arrow = [self._arrow_covariance(row) for row in rows]
-        layers.append(_Arrow(tf.convert_to_tensor(self.q_mu[-1]), arrow, self._output_covariance()))
+        for l, row in enumerate(rows):
+            blocks = [self._stripe_covariance(row, lower) for lower in rows[: l + 1]]
+            layers.append(_Stripe(means[l], blocks[:-1], blocks[-1]))
+        below = [self._arrow_covariance(factor.arrow, row) for row in rows]
+        layers.append(_Arrow(means[-1], below, self._output_moments(factor)))
         return layers
 
     def _stripe_covariance(self, row: Sequence[tf.Tensor], lower: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -114,52 +127,41 @@ class StripesAndArrow(InducingPosterior):
             products.append(_pad(tf.matmul(a[:t], b[:t], transpose_b=True), width, axis=0))
         return tf.add_n(products)
 
-    def _arrow_covariance(self, row: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _arrow_covariance(self, arrow: Sequence[tf.Tensor], row: Sequence[tf.Tensor]) -> tf.Tensor:
         """Blocks of L L^T between the output layer and a hidden one: [P, T_k, M_L, M_k]."""
         width = row[-1].shape[0]
         products = []
-        for a, b in zip(self.arrow, row):
+        for a, b in zip(arrow, row):
             t = min(width, a.shape[1], b.shape[0])
             product = tf.matmul(a[:, :t], b[:t], transpose_b=True)
             products.append(_pad(product, width, axis=1))
         return tf.add_n(products)
 
-    def _output_covariance(self) -> tf.Tensor:
+    def _output_moments(self, factor: _Factor) -> tf.Tensor:
         """Blocks of L L^T of the output layer: [P, P, M, M]."""
-        rows = tf.concat([*self._arrow_rows(), self._output_rows()], axis=-1)  # [P, M, columns]
-        P, M, columns = rows.shape
-        flat = tf.reshape(rows, [P * M, columns])
-        return _blocks(tf.matmul(flat, flat, transpose_b=True), P)
-
-    def _arrow_rows(self) -> list[tf.Tensor]:
-        """The arrow's blocks as rows of each output GP: [P, M_L, T_k M_k]."""
-        return [
-            tf.reshape(tf.transpose(a, [0, 2, 1, 3]), [a.shape[0], a.shape[2], -1])
-            for a in self.arrow
-        ]
-
-    def _output_rows(self) -> tf.Tensor:
-        """The output layer's own factor as rows of each output GP: [P, M, P M]."""
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
-        return tf.reshape(self.q_sqrt[-1], [P, M, P * M])
+        arrow = [tf.reshape(tf.transpose(a, [0, 2, 1, 3]), [P * M, -1]) for a in factor.arrow]
+        rows = tf.concat([*arrow, factor.own[-1]], axis=1)  # [P M, columns]
+        return _blocks(tf.matmul(rows, rows, transpose_b=True), P)
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
         return _ChainRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
         gps = [(l, t) for l, width in enumerate(self.num_latent_gps) for t in range(width)]
-        output = _blocks(self.q_sqrt[-1][0], self.num_latent_gps[-1])
+        factor = self._factor()
+        output = _blocks(factor.own[-1], self.num_latent_gps[-1])
 
         def block(row: tuple[int, int], column: tuple[int, int]) -> tf.Tensor:
             (l, t), (k, u) = row, column
             if k <= l and l == self._num_hidden:
-                return output[t, u] if k == l else self.arrow[k][t, u]
+                return output[t, u] if k == l else factor.arrow[k][t, u]
             if k <= l and t == u:
-                return self.q_sqrt[l][t] if k == l else self.stripes[l][k][t]
+                return factor.own[l][t] if k == l else factor.stripes[l][k][t]
             shape = [self.num_inducing[l], self.num_inducing[k]]
             return tf.zeros(shape, gpflow.default_float())
 
-        mean = tf.concat([tf.reshape(m, [-1]) for m in self._means()], axis=0)
+        mean = tf.concat([tf.reshape(tf.transpose(m), [-1]) for m in self.q_mu], axis=0)
         rows = [tf.concat([block(row, column) for column in gps], axis=1) for row in gps]
         return mean, tf.concat(rows, axis=0)
 
@@ -180,31 +182,25 @@ class StripesAndArrow(InducingPosterior):
         for q_mu, rows, t, m in zip(self.q_mu, slices, widths, sizes):
             q_mu.assign(mean[rows].reshape(t, m).T)
 
-    def _means(self) -> list[tf.Tensor]:
-        return [tf.transpose(q_mu) for q_mu in self.q_mu]
+    def _log_determinant(self, factor: _Factor) -> tf.Tensor:
+        return tf.add_n([log_abs_diagonal(own) for own in factor.own])
 
-    def _log_determinant(self) -> tf.Tensor:
-        return tf.add_n([log_abs_diagonal(q_sqrt) for q_sqrt in self.q_sqrt])
-
-    def factor_times(self, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _factor_times(self, factor: _Factor, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         products = []
-        for l in range(self._num_hidden):
-            product = tf.einsum("tmk,stk->stm", self.q_sqrt[l], noise[l])
-            for k, stripe in enumerate(self.stripes[l]):
-                part = tf.einsum("tmk,stk->stm", stripe, noise[k][:, : stripe.shape[0]])
+        for l, (own, stripes) in enumerate(zip(factor.own, factor.stripes)):
+            product = tf.einsum("tmk,stk->stm", own, noise[l])
+            for stripe, e in zip(stripes, noise):
+                part = tf.einsum("tmk,stk->stm", stripe, e[:, : stripe.shape[0]])
                 product += _pad(part, self.num_latent_gps[l], axis=1)
             products.append(product)
-        output = tf.einsum("ptmk,stk->spm", self._output_blocks(), noise[-1])
-        for a, e in zip(self.arrow, noise):
-            output += tf.einsum("ptmk,stk->spm", a, e)
+        blocks = [*factor.arrow, _blocks(factor.own[-1], self.num_latent_gps[-1])]
+        output = tf.add_n([tf.einsum("ptmk,stk->spm", a, e) for a, e in zip(blocks, noise)])
         return [*products, output]
 
-    def _output_blocks(self) -> tf.Tensor:
-        return _blocks(self.q_sqrt[-1][0], self.num_latent_gps[-1])
-
-    def own_covariance(self, layer: int) -> tf.Tensor:
-        own = self._output_rows() if layer == self._num_hidden else self.q_sqrt[layer]
-        return tf.matmul(own, own, transpose_b=True)
+    def output_covariance(self, moments: Moments) -> tf.Tensor:
+        P, M = self.num_latent_gps[-1], self.num_inducing[-1]
+        rows = tf.reshape(moments.factor.own[-1], [P, M, P * M])
+        return tf.matmul(rows, rows, transpose_b=True)
 
 
 class _ChainRecursion(Recursion):

@@ -169,12 +169,14 @@ def test_posterior_follows_the_model_when_told_to(model: DeepGPModel) -> None:
     signature = [tf.TensorSpec([None, 2], tf.float64)]
     compiled = tf.function(variable.predict_f, input_signature=signature, autograph=False)
     before = model.predict_f(XNEW)
+    jointly_before = model.predict_f(XNEW, full_cov=True)
     assert_close(compiled(XNEW), before)
     randomise(model.inducing_posterior)
     after = model.predict_f(XNEW)
     assert differ(after, before)
     for posterior in (tensor, variable):
         assert_close(posterior.predict_f(XNEW), before)
+        assert_close(posterior.predict_f(XNEW, full_cov=True), jointly_before)
         assert_close(posterior.fused_predict_f(XNEW), after)
     assert_close(nothing.predict_f(XNEW), after)
     randomise(model)
