@@ -23,7 +23,7 @@ def test_small_steps_increase_the_bound(
 ) -> None:
     model = make_model(family)
     fix_draws(model)
-    optimizer = gpflow.optimizers.NaturalGradient(gamma=0.02, xi_transform=xi_transform)
+    optimizer = gpflow.optimizers.NaturalGradient(gamma=0.005, xi_transform=xi_transform)
     bounds = [model.maximum_log_likelihood_objective((X, Y))]
     for _ in range(3):
         # One pair a call: GPflow's own shape check wants those of one call to have the same sizes.
