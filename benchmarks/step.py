@@ -131,13 +131,27 @@ def child(o: argparse.Namespace) -> dict[str, object]:
 
 def own_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
     import gpflow
+    import numpy as np
     import tensorflow as tf
 
     import gpflow_deep as gd
 
     gpflow.config.set_default_float(dtype)
-    hidden = () if name == "svgp" else (o.width,) * (o.layers - 1)
-    layers = gd.layers.build_layers(X[: 4 * o.batch_size], hidden, 1, o.num_inducing)
+    widths = [1] if name == "svgp" else [o.width] * (o.layers - 1) + [1]
+    dims = [o.input_dim, *widths]
+    layers = []
+    for index, (d_in, d_out) in enumerate(zip(dims, widths)):
+        mean = (
+            None if index == len(widths) - 1 else gpflow.mean_functions.Linear(np.eye(d_in, d_out))
+        )
+        layer = gd.layers.GPLayer(
+            gpflow.kernels.SquaredExponential(lengthscales=np.ones(d_in)),
+            np.random.default_rng(index).normal(size=(o.num_inducing, d_in)),
+            d_out,
+            mean,
+        )
+        gpflow.set_trainable(layer.mean_function, False)
+        layers.append(layer)
     posterior = {
         "star": gd.posteriors.StripesAndArrow,
         "fc": gd.posteriors.FullyCoupled,
