@@ -10,6 +10,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import disable_check_shapes
 from gpflow.utilities import read_values
 
 from .progress import TrainingError
@@ -190,7 +191,9 @@ class Steps:
             if self._variables:
                 self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
             if self._natural_gradient is not None:
-                self._natural_gradient.minimize(loss_fn, self._q_parameters)
+                # GPflow's check wants the pairs of all layers to have the same sizes; its update does not.
+                with disable_check_shapes():
+                    self._natural_gradient.minimize(loss_fn, self._q_parameters)
             self._step.assign_add(1)
             return finite
 
