@@ -298,7 +298,7 @@ def in_parts(
     size = tf.minimum(size, rows)
     padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
     parts = tf.map_fn(
-        lambda x: function(x),
+        function,
         tf.reshape(padded, [-1, size, X.shape[1]]),
         fn_output_signature=tuple(tf.nest.map_structure(lambda x: x.dtype, function(X[:1]))),
     )  # [parts, S, size, ...]

@@ -178,7 +178,7 @@ class DeepGP(DeepGPModel):
 
     def _training_recursion(self, noise: Sequence[TensorType], prepared: Prepared) -> Recursion:
         if self.marginalisation == "monte_carlo":
-            inducing_noise = noise[len(self.layers) - 1 :][-len(self.layers) :]
+            inducing_noise = noise[-len(self.layers) :]
             draws = self.inducing_posterior.sample(prepared.moments, inducing_noise)
             prior_factors = self._prior_factors(prepared.factors)
             return MonteCarloRecursion(draws, prior_factors, self.covariance_jitter)
@@ -264,9 +264,8 @@ class DeepGP(DeepGPModel):
         noise = self._prediction_noise(num_samples)
 
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return self._as_mixture(self._walk(X, noise, prepared, self._recursion(prepared))[-1])[
-                :2
-            ]
+            *_, output = self._walk(X, noise, prepared, self._recursion(prepared))
+            return self._as_mixture(output)[:2]
 
         S = len(noise[0]) if noise else 1
         means, variances = in_parts(part, Xnew, S)
