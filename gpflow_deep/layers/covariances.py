@@ -10,6 +10,7 @@ passes over it, and in float32 K_MM is evaluated in float64, where its small eig
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import gpflow
@@ -20,15 +21,18 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import (
+    IsotropicStationary,
     Kernel,
     MultioutputKernel,
+    Product,
+    SeparateIndependent,
     SharedIndependent,
     SquaredExponential,
     Sum,
     White,
 )
 
-__all__ = ["Kuf", "Kuu", "prior_variance"]
+__all__ = ["Kuf", "Kuu", "batch_covariance", "prior_variance"]
 
 
 class _SquaredExponentialSum(NamedTuple):
@@ -70,11 +74,11 @@ def _as_squared_exponential(
 
 
 def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
-    """log k(Z, X) [M, N] as one matrix product, in the dtype of ``Z`` and ``X``."""
+    """log k(Z, X) [..., M, N] as one matrix product, in the dtype of ``Z`` and ``X``."""
     lengthscales = tf.cast(kernel.lengthscales, Z.dtype)
     Z, X = kernel.slice(Z, X)
     # The kernel is stationary: about Z's mean the products lose fewer digits to cancellation.
-    centre = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
+    centre = tf.stop_gradient(tf.reduce_mean(Z, axis=-2, keepdims=True))
     Z, X = (Z - centre) / lengthscales, (X - centre) / lengthscales
     z = -0.5 * tf.reduce_sum(tf.square(Z), axis=-1, keepdims=True)
     z += tf.math.log(tf.cast(kernel.variance, Z.dtype))
@@ -106,6 +110,51 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
         variances = [tf.cast(white.variance, tf.float64) for white in fast.white]
         noise = tf.add_n([tf.constant(jitter, tf.float64), *variances])
     return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + noise)
+
+
+def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """
+    Covariance of function values at ``X`` and ``X2`` in each of S pairs of sets of inputs; at ``X`` itself,
+    with any white noise, where there is no ``X2``.
+
+    :param X: [S, M, D], or [1, M, D] for one set with every ``X2``.
+    :param X2: [S, N, D], likewise.
+    :return: [S, K, M, N] in the dtype of ``X``, K = T where every GP has its own kernel, else 1.
+    """
+    kernels = [kernel]
+    if isinstance(kernel, SharedIndependent):
+        kernels = [kernel.kernel]
+    elif isinstance(kernel, SeparateIndependent):
+        kernels = list(kernel.kernels)
+    return tf.stack([_batch_covariance(k, X, X2) for k in kernels], axis=1)
+
+
+def _batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
+    if isinstance(kernel, (Sum, Product)):
+        parts = [_batch_covariance(k, X, X2) for k in kernel.kernels]
+        return tf.add_n(parts) if isinstance(kernel, Sum) else reduce(tf.multiply, parts)
+    if type(kernel) is SquaredExponential:
+        return tf.exp(_log_covariance(kernel, X, X if X2 is None else X2))
+    if X.dtype != gpflow.default_float():
+        # Other kernels' parameters do not follow their inputs.
+        inputs = [None if x is None else tf.cast(x, gpflow.default_float()) for x in (X, X2)]
+        return tf.cast(_batch_covariance(kernel, *inputs), X.dtype)
+    if X2 is None:
+        return kernel(X)
+    if isinstance(kernel, IsotropicStationary):
+        left, right = (kernel.scale(x) for x in kernel.slice(X, X2))
+        squares = tf.reduce_sum(tf.square(left), axis=-1)[..., :, None]
+        squares += tf.reduce_sum(tf.square(right), axis=-1)[..., None, :]
+        squares -= 2.0 * tf.matmul(left, right, transpose_b=True)
+        return kernel.K_r2(tf.maximum(squares, 0.0))
+    if X.shape[0] == 1 and X2.shape[0] == 1:
+        return kernel(X[0], X2[0])[None]
+    # GPflow pairs every set with every other: one set at a time instead.
+    S = tf.maximum(tf.shape(X)[0], tf.shape(X2)[0])
+    sets = [tf.broadcast_to(x, [S, *tf.unstack(tf.shape(x)[1:])]) for x in (X, X2)]
+    for tiled, x in zip(sets, (X, X2)):
+        tiled.set_shape([None, *x.shape[1:]])
+    return tf.vectorized_map(lambda pair: kernel(pair[0], pair[1]), tuple(sets))
 
 
 def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:

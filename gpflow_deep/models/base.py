@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData
+from gpflow.base import RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
+from gpflow.posteriors import PrecomputeCacheType
 
+from ..draws import quasi_normals
 from ..layers import GPLayer
+from ..posteriors.predictive import DeepGPPosterior
 from ..prediction import MixturePredictor
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
-__all__ = ["DeepGPModel"]
+__all__ = ["DeepGPModel", "LayerOutput", "check_noise", "equal_log_weights"]
+
+
+class LayerOutput(NamedTuple):
+    """A layer's draws and the conditional they come from."""
+
+    sample: tf.Tensor  # [S, N, T]
+    mean: tf.Tensor  # [S, N, T]
+    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
 class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
@@ -86,6 +98,52 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if self.num_data is None:
             return tf.ones([], float_type)
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
+    def _prediction_noise(self, num_samples: int | None) -> list[np.ndarray]:
+        """
+        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good
+        as with draws of its own, and a prediction does not depend on the points beside it.
+        """
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
+
+
+def check_noise(
+    noise: Sequence[TensorType], shapes: Sequence[Sequence[int | None]]
+) -> list[tf.Tensor]:
+    """
+    Given draws in the default float.
+
+    :param shapes: what is expected, as far as it is known by now: [S, ...] with one S for all.
+    :raises ValueError: where the draws have other shapes.
+    """
+    noise = [tf.cast(z, gpflow.default_float()) for z in noise]
+    sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
+    fit = [z.shape.is_compatible_with(shape) for z, shape in zip(noise, shapes)]
+    if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
+        expected = ", ".join(f"[S, {shape[1]}, {shape[2]}]" for shape in shapes)
+        got = ", ".join(str(z.shape) for z in noise)
+        raise ValueError(f"noise: expected tensors of shapes {expected}, got {got or 'none'}.")
+    return noise
+
+
+def equal_log_weights(num_samples: TensorType) -> tf.Tensor:
+    """Log weights [S] of a mixture of equally probable components."""
+    size = tf.cast(num_samples, gpflow.default_float())
+    return tf.fill([num_samples], -tf.math.log(size))
 
 
 def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:

@@ -6,32 +6,21 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 
-from ..draws import quasi_normals, standard_normals
+from ..draws import standard_normals
 from ..layers import GPLayer
 from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
 from ..posteriors.monte_carlo import MonteCarloRecursion
-from ..posteriors.predictive import DeepGPPosterior
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..prediction import Mixture, in_parts
 from ..validation import check_positive_integer
-from .base import DeepGPModel
+from .base import DeepGPModel, LayerOutput, check_noise, equal_log_weights
 
-__all__ = ["DeepGP", "LayerOutput"]
-
-
-class LayerOutput(NamedTuple):
-    """A layer's draws and the conditional they come from."""
-
-    sample: tf.Tensor  # [S, N, T]
-    mean: tf.Tensor  # [S, N, T]
-    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
+__all__ = ["DeepGP"]
 
 
 class Prepared(NamedTuple):
@@ -217,7 +206,7 @@ class DeepGP(DeepGPModel):
         _, (mean, covariance) = output
         variance = covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
         means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
-        return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
+        return Mixture(means, variances, equal_log_weights(tf.shape(means)[0]))
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -250,16 +239,6 @@ class DeepGP(DeepGPModel):
 
     # Predictions.
 
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
-        """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
-        """
-        return DeepGPPosterior(self, precompute_cache)
-
     def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(num_samples)
 
@@ -269,7 +248,7 @@ class DeepGP(DeepGPModel):
 
         S = len(noise[0]) if noise else 1
         means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, _equal_log_weights(S))
+        return Mixture(means, variances, equal_log_weights(S))
 
     def _output_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(None)
@@ -282,7 +261,7 @@ class DeepGP(DeepGPModel):
 
         S = len(noise[0]) if noise else 1
         means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, _equal_log_weights(S))
+        return Mixture(means, variances, equal_log_weights(S))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
@@ -298,7 +277,7 @@ class DeepGP(DeepGPModel):
         own = self.inducing_posterior.output_covariance(prepared.moments)  # [P, M, M]
         covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
         mean = tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F)
-        return Mixture(mean, covariance, _equal_log_weights(S))
+        return Mixture(mean, covariance, equal_log_weights(S))
 
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
@@ -343,30 +322,7 @@ class DeepGP(DeepGPModel):
         shapes = [[None, X.shape[0], layer.num_latent_gps] for layer in self.layers[:num_layers]]
         if inducing:
             shapes += self._inducing_shapes(None)
-        noise = [tf.cast(z, gpflow.default_float()) for z in noise]
-        sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
-        fit = [z.shape.is_compatible_with(shape) for z, shape in zip(noise, shapes)]
-        if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
-            expected = ", ".join(f"[S, {shape[1]}, {shape[2]}]" for shape in shapes)
-            got = ", ".join(str(z.shape) for z in noise)
-            raise ValueError(f"noise: expected tensors of shapes {expected}, got {got or 'none'}.")
-        return noise
-
-    def _prediction_noise(self, num_samples: int | None) -> list[np.ndarray]:
-        """
-        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good
-        as with draws of its own, and a prediction does not depend on the points beside it.
-        """
-        S = self.num_prediction_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
-
-
-def _equal_log_weights(num_samples: TensorType) -> tf.Tensor:
-    size = tf.cast(num_samples, gpflow.default_float())
-    return tf.fill([num_samples], -tf.math.log(size))
+        return check_noise(noise, shapes)
 
 
 def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:

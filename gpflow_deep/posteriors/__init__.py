@@ -2,15 +2,21 @@
 
 from .base import Conditional, InducingPosterior, Recursion
 from .block_structured import BlockStructured, FullyCoupled
+from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
+from .pseudo_observations import PseudoObservations
 from .stripes_and_arrow import StripesAndArrow
 
 __all__ = [
     "BlockStructured",
     "Conditional",
     "FullyCoupled",
+    "IndependentGaussian",
     "InducingPosterior",
+    "LayerPosterior",
     "MeanField",
+    "Prior",
+    "PseudoObservations",
     "Recursion",
     "StripesAndArrow",
 ]

@@ -55,6 +55,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
     "fully-coupled": partial(_deep_gp, gd.posteriors.FullyCoupled),
     "block-structured": partial(_deep_gp, block_structured),
+    "global-inducing": gd.models.GlobalInducingDeepGP,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""
