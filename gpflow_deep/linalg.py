@@ -264,7 +264,7 @@ def _group(x: tf.Tensor, matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Ten
     if matrix.shape[0] == 1 and matrix.shape[1] == 1:
 
         def restore(rows: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(rows, [S, T, rows.shape[-1]])
+            return tf.reshape(rows, [S, T, tf.shape(rows)[-1]])
 
         return tf.reshape(x, [1, 1, -1, x.shape[-1]]), restore
     if matrix.shape[1] == 1:

@@ -84,6 +84,14 @@ class GPLayer(Module):
         """Dimension of the inputs; ``None`` without inducing variables at inputs."""
         return None if self.inducing_variable is None else input_dim(self.inducing_variable)
 
+    @property
+    def _own_inducing_variable(self) -> InducingVariables:
+        if self.inducing_variable is None:
+            raise ValueError(
+                f"inducing_variable: expected inducing variables of {self.name} for this use, got None."
+            )
+        return self.inducing_variable
+
     def factorise(self) -> tf.Tensor:
         """
         Cholesky factor of K_MM plus the default jitter: [M, M], or [T, M, M] where GPs have their
@@ -91,7 +99,7 @@ class GPLayer(Module):
 
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
-        K = Kuu(self.inducing_variable, self.kernel, gpflow.config.default_jitter())
+        K = Kuu(self._own_inducing_variable, self.kernel, gpflow.config.default_jitter())
         factor = self._cholesky(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
 
@@ -121,8 +129,8 @@ class GPLayer(Module):
         """Covariance K_MN of inducing outputs and function values at ``X``, and these values' variance."""
         rows = tf.reshape(X, [-1, X.shape[-1]])
         S, N = leading_shape(X)
-        variance = tf.reshape(prior_variance(self.kernel, rows), [S, N, -1])
-        variance = tf.transpose(variance, [0, 2, 1])
+        variance = prior_variance(self.kernel, rows)
+        variance = tf.transpose(tf.reshape(variance, [S, N, variance.shape[-1]]), [0, 2, 1])
         return batch_covariance(self.kernel, inducing_inputs, X), variance
 
     @check_shapes(
@@ -139,7 +147,7 @@ class GPLayer(Module):
         N, S = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self._own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, N S]
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
@@ -207,7 +215,7 @@ class GPLayer(Module):
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self._own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
@@ -234,7 +242,7 @@ class GPLayer(Module):
             return
         X = tf.zeros([1, self.input_dim], gpflow.default_float())
         try:
-            Kuf(self.inducing_variable, self.kernel, X)
+            Kuf(self._own_inducing_variable, self.kernel, X)
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"

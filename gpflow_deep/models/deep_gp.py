@@ -334,6 +334,11 @@ def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
 def _check_posterior(
     posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
+    without = [layer.name for layer in layers if layer.inducing_variable is None]
+    if without:
+        raise ValueError(
+            f"layers: expected inducing variables in all of them, got none in {without}."
+        )
     if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
         posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):

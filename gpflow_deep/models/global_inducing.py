@@ -104,7 +104,9 @@ class GlobalInducingDeepGP(DeepGPModel):
         if not callable(kl_weight) and not kl_weight >= 0:
             raise ValueError(f"kl_weight: expected at least 0 or a function, got {kl_weight!r}.")
         self.layers = _place_inducing_inputs(self.layers, inducing_inputs, inducing)
-        self.posteriors = _build_posteriors(posterior, self.layers, pseudo_outputs, self.seed)
+        self.inducing_posteriors = _build_posteriors(
+            posterior, self.layers, pseudo_outputs, self.seed
+        )
         self.estimator = estimator
         self.kl_weight = kl_weight
 
@@ -140,18 +142,18 @@ class GlobalInducingDeepGP(DeepGPModel):
         S = tf.shape(mean)[0]
         if F is None:
             f = Mixture(mean, variance, equal_log_weights(S))
-            expectation = self.likelihood.variational_expectations
+            expectation: Callable = self.likelihood.variational_expectations
         else:
             f = Mixture(F, tf.zeros_like(F), equal_log_weights(S))
-
-            def expectation(X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-                return self.likelihood.log_prob(X, F, Y)
-
+            expectation = self._log_density
         expectations = self._through_likelihood(expectation, X, f, Y)  # [S, N]
         expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
         weight = self.kl_weight() if callable(self.kl_weight) else self.kl_weight
         weight = tf.cast(weight, gpflow.default_float())
         return expected * self._scale(tf.shape(X)[0]) - weight * self._divergence(chain)
+
+    def _log_density(self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        return self.likelihood.log_prob(X, F, Y)
 
     def _divergence(self, chain: Chain) -> tf.Tensor:
         """KL divergence from the prior, or its estimate: summed over the layers, averaged over the draws."""
@@ -200,7 +202,7 @@ class GlobalInducingDeepGP(DeepGPModel):
     def _inducing_shapes(self, num_samples: int | None, num_layers: int) -> list[list[int | None]]:
         return [
             [num_samples, q.num_latent_gps, q.num_inducing]
-            for q in self.posteriors[:num_layers]
+            for q in self.inducing_posteriors[:num_layers]
             for _ in range(q.num_noise)
         ]
 
@@ -213,7 +215,7 @@ class GlobalInducingDeepGP(DeepGPModel):
         """
         remaining = [tf.cast(z, tf.float64) for z in noise]
         chain = Chain([], [], [])
-        for layer, q in zip(self.layers, self.posteriors):
+        for layer, q in zip(self.layers, self.inducing_posteriors):
             if layer.inducing_variable is not None:
                 U = tf.cast(_inducing_points(layer), tf.float64)[None]
             mean = tf.cast(layer.prior_mean(tf.cast(U, gpflow.default_float())), U.dtype)
@@ -308,7 +310,8 @@ class GlobalInducingDeepGP(DeepGPModel):
 
     def _draw_chain(self, num_samples: int, seed: TensorType | None = None) -> Chain:
         shapes = self._inducing_shapes(num_samples, len(self.layers) - 1)
-        return _in_default_float(self._propagate_inducing(standard_normals(shapes, seed)))
+        noise = standard_normals(shapes, seed, tf.float64)
+        return _in_default_float(self._propagate_inducing(noise))
 
     def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Chain) -> Mixture:
         if num_samples not in (None, _num_samples(prepared)) and prepared.draws:

@@ -62,7 +62,9 @@ class Explained(NamedTuple):
 class InducingConditional(Protocol):
     """q(u | inducing inputs) and all that was factorised for it: a named tuple of tensors."""
 
-    prior_factor: tf.Tensor  # [S, K, M, M], the Cholesky factor of K_MM
+    @property
+    def prior_factor(self) -> tf.Tensor:
+        """The Cholesky factor of K_MM [S, K, M, M]."""
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the whitened inducing outputs [S, T, M] from standard normals [S, T, M]."""

@@ -33,6 +33,7 @@ __all__ = [
     "make_model",
     "randomise",
     "values",
+    "variational",
 ]
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -102,6 +103,13 @@ def randomise(model: tf.Module, seed: int = 1, scale: float = 0.2) -> None:
         if parameter.trainable:
             variable = parameter.unconstrained_variable
             variable.assign_add(scale * rng.standard_normal(variable.shape))
+
+
+def variational(model: DeepGPModel) -> tf.Module:
+    """A part of the model that its approximate posterior is, and nothing else."""
+    if isinstance(model, gd.models.GlobalInducingDeepGP):
+        return model.inducing_posteriors[0]
+    return model.inducing_posterior
 
 
 def fix_draws(model: DeepGPModel, num_points: int = 20) -> None:

@@ -92,7 +92,7 @@ def _model(case: Case, estimator: str = "marginal") -> gd.models.GlobalInducingD
         num_samples=case["S"],
         num_data=int(case["num_data"]),
     )
-    for i, q in enumerate(model.posteriors, start=1):
+    for i, q in enumerate(model.inducing_posteriors, start=1):
         q.assign_pseudo_outputs(case[f"L{i}/V"])
         root = case[f"L{i}/lam"]
         q.assign_precision(root @ root.T if q.precision == "full" else root)
@@ -175,7 +175,9 @@ def test_gradients(name: str, estimator: str) -> None:
         "U0": model.layers[0].inducing_variable.Z,
         "log_noise_var": model.likelihood.variance,
     }
-    for i, (layer, q) in enumerate(zip(model.layers, model.posteriors, strict=True), start=1):
+    for i, (layer, q) in enumerate(
+        zip(model.layers, model.inducing_posteriors, strict=True), start=1
+    ):
         parameters[f"L{i}/V"] = q.pseudo_outputs
         parameters[f"L{i}/log_lam"] = q.precision_diagonal
         parameters[f"L{i}/log_lengthscales"] = layer.kernel.lengthscales
