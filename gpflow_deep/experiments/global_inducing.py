@@ -1,6 +1,6 @@
 """
-The deep GPs of Ober & Aitchison 2021 for the studies: inducing inputs propagated from the bottom, and the same
-posterior with inducing inputs of every layer's own.
+The deep GPs of Ober & Aitchison 2021 for the studies: inducing inputs propagated from the bottom, and the
+same posterior with inducing inputs of every layer's own.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Settings:
         return (self.hidden_dim or input_dim,) * (self.num_layers - 1)
 
     def identity(self) -> dict[str, int | float]:
-        """What tells runs apart: all settings, but those added later only where they differ from the default."""
+        """What tells runs apart: all settings, those added later only where they are not at their default."""
         return {
             entry.name: getattr(self, entry.name)
             for entry in fields(self)

@@ -110,12 +110,13 @@ class Prior(LayerPosterior):
     """The prior itself: the layer is a random function that the data do not touch."""
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
-        del K, mean
-        return _PriorConditional(factor)
+        del K
+        return _PriorConditional(factor, tf.zeros_like(mean))
 
 
 class _PriorConditional(NamedTuple):
-    prior_factor: tf.Tensor
+    prior_factor: tf.Tensor  # [S, K, M, M]
+    mean: tf.Tensor  # zero: [S, T, M]
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return noise[0]
@@ -127,7 +128,7 @@ class _PriorConditional(NamedTuple):
         return tf.zeros([1], self.prior_factor.dtype)
 
     def explain(self, Kuf: tf.Tensor) -> Explained:
-        mean = tf.zeros_like(tf.linalg.matrix_transpose(Kuf[:, :, 0]))
+        mean = tf.linalg.matrix_transpose(rows_times(self.mean, Kuf))
         return Explained(mean, Kuf[:, :, :0], Kuf[:, :, :0])
 
 

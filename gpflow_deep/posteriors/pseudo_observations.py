@@ -120,8 +120,8 @@ class PseudoObservations(LayerPosterior):
         root = tf.sqrt(self.precision_diagonal)
         if self.precision != "full":
             return tf.linalg.diag(root)
-        unit = tf.convert_to_tensor(self.precision_tril)
-        return tf.linalg.matrix_transpose(root) * tf.linalg.set_diag(unit, tf.ones_like(root[0]))
+        unit = tf.linalg.set_diag(tf.convert_to_tensor(self.precision_tril), tf.ones_like(root[0]))
+        return root[..., None] * unit
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
         root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
