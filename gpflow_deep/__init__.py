@@ -14,11 +14,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import experiments, layers, metrics, models, plotting, posteriors, training
+    from . import (
+        experiments,
+        initialisation,
+        layers,
+        metrics,
+        models,
+        plotting,
+        posteriors,
+        training,
+    )
 
 __all__ = [
     "__version__",
     "experiments",
+    "initialisation",
     "layers",
     "metrics",
     "models",
