@@ -15,7 +15,7 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.likelihoods import Likelihood
 
-from .layers import GPLayer
+from .layers import Layer
 from .validation import as_real_tensor, check_positive_integer, check_targets
 
 __all__ = ["Mixture", "MixturePredictor", "in_parts"]
@@ -41,7 +41,7 @@ class MixturePredictor(ABC):
     control flow to convert, and to look for it takes most of the time of tracing.
     """
 
-    layers: Sequence[GPLayer]
+    layers: Sequence[Layer]
     likelihood: Likelihood
 
     @abstractmethod

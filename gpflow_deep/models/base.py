@@ -11,7 +11,7 @@ from gpflow.base import RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 
-from ..layers import GPLayer
+from ..layers import Layer
 from ..prediction import MixturePredictor
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
@@ -31,9 +31,12 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     :param seed: of the draws that predictions are made with.
     """
 
+    layer_type: type[Layer] = Layer  # type: ignore[type-abstract]
+    """The kind of layers that the model is made of."""
+
     def __init__(
         self,
-        layers: Sequence[GPLayer],
+        layers: Sequence[Layer],
         likelihood: Likelihood,
         *,
         num_samples: int,
@@ -44,7 +47,7 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
         BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
-        self.layers = _check_layers(layers)
+        self.layers = _check_layers(layers, self.layer_type)
         self.likelihood = _check_likelihood(likelihood, self.layers[-1].num_latent_gps)
         self.num_latent_gps = self.layers[-1].num_latent_gps
         self.num_samples = check_positive_integer(num_samples, "num_samples")
@@ -88,13 +91,15 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
 
 
-def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:
+def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
     if (
         not isinstance(layers, Sequence)
         or not layers
-        or not all(isinstance(layer, GPLayer) for layer in layers)
+        or not all(isinstance(layer, kind) for layer in layers)
     ):
-        raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
+        raise TypeError(
+            f"layers: expected a non-empty sequence of {kind.__name__}, got {layers!r}."
+        )
     layers = list(layers)
     for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
         if above.input_dim not in (None, below.num_latent_gps):

@@ -61,6 +61,9 @@ class DeepGP(DeepGPModel):
     :raises ValueError: where layers, likelihood and posterior do not fit each other.
     """
 
+    layer_type = GPLayer
+    layers: list[GPLayer]
+
     def __init__(
         self,
         layers: Sequence[GPLayer],
