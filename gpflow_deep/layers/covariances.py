@@ -20,15 +20,19 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import (
+    IsotropicStationary,
     Kernel,
     MultioutputKernel,
+    SeparateIndependent,
     SharedIndependent,
     SquaredExponential,
     Sum,
     White,
 )
 
-__all__ = ["Kuf", "Kuu", "prior_variance"]
+from ..kernels import StackedStationary
+
+__all__ = ["Kuf", "Kuu", "local_covariances", "prior_variance"]
 
 
 class _SquaredExponentialSum(NamedTuple):
@@ -51,6 +55,9 @@ def _single(
             return inducing_variable.inducing_variable, kernel.kernel
         if isinstance(inducing_variable, InducingPoints):
             return inducing_variable, kernel.kernel
+    elif isinstance(kernel, StackedStationary):
+        if isinstance(inducing_variable, SharedIndependentInducingVariables):
+            return inducing_variable.inducing_variable, kernel
     elif isinstance(kernel, MultioutputKernel) and isinstance(inducing_variable, InducingPoints):
         return SharedIndependentInducingVariables(inducing_variable), kernel
     return inducing_variable, kernel
@@ -87,6 +94,8 @@ def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> t
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """Covariance of inducing variables and function values at ``X`` [N, D]: [M, N] or [T, M, N]."""
     inducing_variable, kernel = _single(inducing_variable, kernel)
+    if isinstance(kernel, StackedStationary):
+        return kernel(inducing_variable.Z, X, full_cov=True, full_output_cov=False)
     fast = _as_squared_exponential(inducing_variable, kernel)
     if fast is None:
         return gpflow.covariances.Kuf(inducing_variable, kernel, X)
@@ -97,7 +106,10 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
     """Covariance of the inducing variables plus ``jitter`` I, in float64: [M, M] or [T, M, M]."""
     inducing_variable, kernel = _single(inducing_variable, kernel)
     fast = _as_squared_exponential(inducing_variable, kernel)
-    if fast is None:
+    if isinstance(kernel, StackedStationary):
+        K = kernel(inducing_variable.Z, full_cov=True, full_output_cov=False)
+        K, noise = tf.cast(K, tf.float64), tf.constant(jitter, tf.float64)
+    elif fast is None:
         K = tf.cast(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0), tf.float64)
         noise = tf.constant(jitter, tf.float64)
     else:
@@ -115,3 +127,35 @@ def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     if isinstance(kernel, MultioutputKernel):
         return kernel(X, full_cov=False, full_output_cov=False)
     return kernel(X, full_cov=False)[:, None]
+
+
+def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """
+    Covariances of the GPs within each of R groups of points, none between groups.
+
+    Any kernel will do; an isotropic stationary one takes distances once, ``StackedStationary`` once for all
+    its GPs. As in GPflow, white noise is part of the covariance of ``X`` with itself only.
+
+    :param X: [R, N, D].
+    :param X2: [R, N2, D]; ``X`` itself by default.
+    :return: [R, T, N, N2], or [R, 1, N, N2] where the GPs share one kernel.
+    """
+    if isinstance(kernel, SharedIndependent):
+        kernel = kernel.kernel
+    if isinstance(kernel, SeparateIndependent):
+        return tf.concat([local_covariances(k, X, X2) for k in kernel.kernels], axis=1)
+    if isinstance(kernel, (StackedStationary, IsotropicStationary)):
+        X, X2 = kernel.slice(X, X2)
+        X2 = X if X2 is None else X2
+        if isinstance(kernel, StackedStationary):
+            return kernel.local(X, X2)
+        X, X2 = kernel.scale(X), kernel.scale(X2)
+        differences = X[:, :, None, :] - X2[:, None, :, :]
+        return kernel.K_r2(tf.reduce_sum(tf.square(differences), axis=-1))[:, None]
+    if X2 is None:
+        return kernel(X, full_cov=True)[:, None]
+    # GPflow pairs every group of X with every group of X2: ask for one pair of points at a time.
+    shape = tf.concat([tf.shape(X)[:2], tf.shape(X2)[1:]], axis=0)  # [R, N, N2, D]
+    pairs = [tf.broadcast_to(X[:, :, None, :], shape), tf.broadcast_to(X2[:, None, :, :], shape)]
+    pairs = tf.reshape(tf.stack(pairs, axis=-2), [-1, 2, X.shape[-1]])
+    return tf.reshape(kernel(pairs, full_cov=True)[:, 0, 1], shape[:-1])[:, None]

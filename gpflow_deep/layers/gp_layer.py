@@ -12,7 +12,7 @@ from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import (
     Kernel,
-    SeparateIndependent,
+    MultioutputKernel,
     SharedIndependent,
 )
 from gpflow.mean_functions import MeanFunction
@@ -159,11 +159,12 @@ class GPLayer(Layer):
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
-        kernel = self.kernel
-        kernels = kernel.kernels if isinstance(kernel, SeparateIndependent) else [kernel]
-        if isinstance(kernel, SharedIndependent):
-            kernels = [kernel.kernel]
-        prior = tf.stack([k(X, full_cov=True) for k in kernels], axis=1)  # [S, K or 1, N, N]
+        kernel = self.kernel.kernel if isinstance(self.kernel, SharedIndependent) else self.kernel
+        if isinstance(kernel, MultioutputKernel):
+            prior = kernel(X, full_cov=True, full_output_cov=False)  # [K, S, N, N]
+            prior = tf.transpose(prior, [1, 0, 2, 3])
+        else:
+            prior = kernel(X, full_cov=True)[:, None]
         covariance = prior - tf.matmul(A, A, transpose_a=True)
         if not self.whiten:
             A = tf.linalg.triangular_solve(
