@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData
+from gpflow.base import RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
+from gpflow.posteriors import PrecomputeCacheType
 
+from ..draws import quasi_normals
 from ..layers import Layer
-from ..prediction import MixturePredictor
+from ..posteriors.predictive import DeepGPPosterior
+from ..prediction import Mixture, MixturePredictor, equal_log_weights
+from ..sites import QuadratureSites
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
 __all__ = ["DeepGPModel"]
@@ -29,6 +33,9 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
         every batch is all there is.
     :param seed: of the draws that predictions are made with.
+    :param sites: learned sites, by which points travel through the layers; by default they are sampled.
+    :param predictive_objective: train for the log density of the predictive mixture rather than for the
+        evidence lower bound; a number is the weight of the KL divergence, beta.
     """
 
     layer_type: type[Layer] = Layer  # type: ignore[type-abstract]
@@ -43,6 +50,8 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         num_prediction_samples: int,
         num_data: int | None,
         seed: int,
+        sites: QuadratureSites | None = None,
+        predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
@@ -58,6 +67,14 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
+        self.sites = sites
+        self.predictive_objective = predictive_objective is not False
+        self.kl_weight = float(predictive_objective) if self.predictive_objective else 1.0
+        if not self.kl_weight > 0:
+            raise ValueError(
+                f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
+                f" {predictive_objective!r}."
+            )
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
@@ -82,6 +99,59 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         check_finite(Y, "data[1]")
         Y = check_targets(Y, self.likelihood, self.num_latent_gps, "data[1]")
         return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
+    def _site_noise(self, noise: Sequence[TensorType] | None) -> list[tf.Tensor]:
+        """The sites, [S, 1, T_l] for each hidden layer; there are no draws to be given."""
+        if noise:
+            raise ValueError(
+                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
+            )
+        assert self.sites is not None
+        return self.sites.noise()
+
+    def _expected_log_likelihood(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
+        """Weighted average of the expected log-likelihood of each observation, [N]."""
+        expectations = self._through_likelihood(
+            self.likelihood.variational_expectations, X, f, Y
+        )  # [S, N]
+        return tf.linalg.matvec(expectations, tf.exp(f.log_weights), transpose_a=True)
+
+    def _combine(
+        self, X: tf.Tensor, Y: tf.Tensor, f: Mixture, kl: tf.Tensor, predictive: bool
+    ) -> tf.Tensor:
+        """The ELBO, or the predictive objective, of a batch and its model's KL divergence."""
+        fit = self._log_density if predictive else self._expected_log_likelihood
+        weight = self.kl_weight if predictive else 1.0
+        return tf.reduce_sum(fit(X, f, Y)) * self._scale(tf.shape(X)[0]) - weight * kl
+
+    def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        """Of the components of a mixture."""
+        if self.sites is None:
+            return equal_log_weights(num_samples)
+        return self.sites.log_weights()
+
+    def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
+        """
+        Sites or draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as
+        good as with draws of its own, and a prediction does not depend on the points beside it.
+        """
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        if self.sites is not None:
+            return self.sites.noise()
+        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
 
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
         """By how much a batch's sum is to be multiplied to stand for all data."""
