@@ -1,7 +1,18 @@
 """The layers of a deep GP: one GP mapping each, without any coupling between them."""
 
+from .amortized import AmortizedGPLayer, LocalPosterior
 from .base import Layer
 from .build import build_layers
 from .gp_layer import GPLayer, Projection
+from .networks import MLP, AffineMaps
 
-__all__ = ["GPLayer", "Layer", "Projection", "build_layers"]
+__all__ = [
+    "AffineMaps",
+    "AmortizedGPLayer",
+    "GPLayer",
+    "Layer",
+    "LocalPosterior",
+    "MLP",
+    "Projection",
+    "build_layers",
+]

@@ -3,6 +3,7 @@
 from .base import Conditional, InducingPosterior, Recursion
 from .block_structured import BlockStructured, FullyCoupled
 from .mean_field import MeanField
+from .orthogonal import Orthogonal
 from .stripes_and_arrow import StripesAndArrow
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "FullyCoupled",
     "InducingPosterior",
     "MeanField",
+    "Orthogonal",
     "Recursion",
     "StripesAndArrow",
 ]
