@@ -9,9 +9,17 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import Parameter, TensorType
-from gpflow.kernels import IsotropicStationary, Kernel, Matern52, MultioutputKernel
+from gpflow.kernels import (
+    IsotropicStationary,
+    Kernel,
+    Matern32,
+    Matern52,
+    MultioutputKernel,
+    SquaredExponential,
+)
 from gpflow.utilities import positive
 
+from .linalg import squared_distances
 from .validation import check_positive_integer
 
 __all__ = ["StackedStationary"]
@@ -88,13 +96,20 @@ class StackedStationary(MultioutputKernel):
         :param X2: [R, N2, D].
         :return: [R, T, N, N2].
         """
-        precision = 1.0 / tf.square(self.lengthscales)
-        squares = tf.square(X[:, :, None, :] - X2[:, None, :, :])  # [R, N, N2, D]
+        variance, lengthscales = (
+            tf.convert_to_tensor(p) for p in (self.variance, self.lengthscales)
+        )
         if self.ard:
-            r2 = tf.einsum("rnmd,td->rtnm", squares, precision)
-        else:  # distances once, for all GPs
-            r2 = tf.reduce_sum(squares, axis=-1)[:, None] * precision[:, None, None]
-        return self.variance[:, None, None] * self.shape.K_r2(r2)
+            squares = tf.square(X[:, :, None, :] - X2[:, None, :, :])  # [R, N, N2, D]
+            r2 = tf.einsum("rnmd,td->rtnm", squares, 1.0 / tf.square(lengthscales))
+            return variance[:, None, None] * self.shape.K_r2(r2)
+        # Distances once, for all GPs.
+        squares, precision = squared_distances(X, X2), 1.0 / tf.square(lengthscales)
+        profile = _PROFILES.get(type(self.shape))
+        if profile is None:
+            r2 = squares[:, None] * precision[:, None, None]
+            return variance[:, None, None] * self.shape.K_r2(r2)
+        return _stacked(profile, squares, precision, variance)
 
     @inherit_check_shapes
     def K(
@@ -130,6 +145,72 @@ class StackedStationary(MultioutputKernel):
         X = tf.convert_to_tensor(X)
         ones = [1] * (X.shape.rank - 1)
         return X / tf.reshape(self.lengthscales, [self._num_latent_gps, *ones, -1])
+
+
+def _squared_exponential(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    k = tf.exp(-0.5 * r2)
+    return k, -0.5 * k
+
+
+def _matern32(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    r = tf.sqrt(tf.maximum(3.0 * r2, 1e-36))
+    e = tf.exp(-r)
+    return (1.0 + r) * e, -1.5 * e
+
+
+def _matern52(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    square = 5.0 * r2
+    r = tf.sqrt(tf.maximum(square, 1e-36))
+    e = tf.exp(-r)
+    linear = e + r * e
+    return linear + square * e / 3.0, -5.0 / 6.0 * linear
+
+
+# Of kernels of unit variance: their value and its derivative, from squared distances.
+_PROFILES: dict[type, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]] = {
+    Matern32: _matern32,
+    Matern52: _matern52,
+    SquaredExponential: _squared_exponential,
+}
+
+
+def _stacked(
+    profile: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    squares: tf.Tensor,
+    precision: tf.Tensor,
+    variance: tf.Tensor,
+) -> tf.Tensor:
+    """
+    The covariances of T kernels from squared distances. Most of a small layer's time would go into the
+    gradient of these few elementwise operations if it were left to TensorFlow.
+
+    :param squares: [R, N, N2].
+    :param precision: [T].
+    :param variance: [T].
+    :return: [R, T, N, N2].
+    """
+
+    @tf.custom_gradient
+    def covariances(
+        squares: tf.Tensor, precision: tf.Tensor, variance: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable]:
+        wide, p, v = tf.expand_dims(squares, 1), precision[:, None, None], variance[:, None, None]
+        value, slope = profile(wide * p)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            through = upstream * slope
+            d_squares = tf.reduce_sum(through * (p * v), axis=1)
+            d_precision = variance * _per_kernel(through * wide)
+            return d_squares, d_precision, _per_kernel(upstream * value)
+
+        return v * value, gradient
+
+    return covariances(squares, precision, variance)
+
+
+def _per_kernel(x: tf.Tensor) -> tf.Tensor:
+    """[R, T, N, N2] summed to [T]; in two steps, of which the big one is over contiguous numbers."""
+    return tf.reduce_sum(tf.reduce_sum(x, axis=[2, 3]), axis=0)
 
 
 def _squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
 
 from ..kernels import StackedStationary
-from ..linalg import leading_shape
+from ..linalg import leading_shape, squared_norms
 from ..validation import check_positive_integer
 from .base import Layer
 from .covariances import local_covariances, prior_variance
@@ -31,8 +31,7 @@ class LocalPosterior(NamedTuple):
 
     inducing_inputs: tf.Tensor  # [R, M, D]
     whitening: tf.Tensor  # [R, T or 1, M, M], the inverse of the Cholesky factor of K_ZZ
-    mean: tf.Tensor  # [R, T, M]
-    scale: tf.Tensor  # [R, T, M, M]
+    moments: tf.Tensor  # [R, T, M, 1 + M], mean and scale side by side
     kl: tf.Tensor  # [R, T], from the prior
 
 
@@ -165,13 +164,14 @@ class AmortizedGPLayer(Layer):
             scale = tf.matmul(W, scale)
         else:
             diagonal = scale
-            scale = W * scale[..., None, :]
+            scale = W * tf.expand_dims(scale, -2)
         # KL(N(mean, scale scale^T) | N(0, I)), whose determinant is that of W times that of q(u).
-        squares = tf.reduce_sum(tf.square(scale), axis=[-2, -1])
-        squares += tf.reduce_sum(tf.square(mean) - 1.0, axis=-1)
+        moments = tf.concat([tf.expand_dims(mean, -1), scale], axis=-1)  # [R, T, M, 1 + M]
+        M = self.num_inducing
+        squares = squared_norms(tf.reshape(moments, [-1, self.num_latent_gps, M * (M + 1)])) - M
         log_determinant = tf.reduce_sum(tf.math.log(diagonal), axis=-1)
         log_determinant += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(W)), axis=-1)
-        return LocalPosterior(Z, W, mean, scale, 0.5 * squares - log_determinant)
+        return LocalPosterior(Z, W, moments, 0.5 * squares - log_determinant)
 
     @check_shapes(
         "X: [R, S, D]",
@@ -185,17 +185,15 @@ class AmortizedGPLayer(Layer):
         """
         k = local_covariances(self.kernel, X, local.inducing_inputs)  # [R, K, S, M]
         a = tf.matmul(k, local.whitening, transpose_b=True)
-        moments = tf.concat([local.mean[..., None], local.scale], axis=-1)  # [R, T, M, 1 + M]
-        projected = tf.matmul(a, moments)  # [R, T, S, 1 + M]
-        explained = tf.reduce_sum(tf.square(a), axis=-1)  # [R, K, S]
-        added = tf.reduce_sum(tf.square(projected[..., 1:]), axis=-1)  # [R, T, S]
+        mean, scale = tf.split(tf.matmul(a, local.moments), [1, -1], axis=-1)  # [R, T, S, 1 or M]
+        explained, added = squared_norms(a), squared_norms(scale)  # [R, K or T, S]
         rows = tf.reshape(X, [-1, self._input_dim])
         prior = prior_variance(self.kernel, rows)
         prior = tf.reshape(prior, [*leading_shape(X), prior.shape[-1]])
         variance = prior + tf.transpose(added - explained, [0, 2, 1])
         # Positive in exact arithmetic; in float32 rounding makes it otherwise.
         tiny = np.finfo(variance.dtype.as_numpy_dtype).eps
-        mean = tf.transpose(projected[..., 0], [0, 2, 1]) + self._mean(X)
+        mean = tf.transpose(tf.squeeze(mean, -1), [0, 2, 1]) + self._mean(X)
         return mean, tf.maximum(variance, tiny)
 
 

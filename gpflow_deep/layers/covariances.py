@@ -31,6 +31,7 @@ from gpflow.kernels import (
 )
 
 from ..kernels import StackedStationary
+from ..linalg import squared_distances
 
 __all__ = ["Kuf", "Kuu", "local_covariances", "prior_variance"]
 
@@ -150,8 +151,7 @@ def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None)
         if isinstance(kernel, StackedStationary):
             return kernel.local(X, X2)
         X, X2 = kernel.scale(X), kernel.scale(X2)
-        differences = X[:, :, None, :] - X2[:, None, :, :]
-        return kernel.K_r2(tf.reduce_sum(tf.square(differences), axis=-1))[:, None]
+        return kernel.K_r2(squared_distances(X, X2))[:, None]
     if X2 is None:
         return kernel(X, full_cov=True)[:, None]
     # GPflow pairs every group of X with every group of X2: ask for one pair of points at a time.

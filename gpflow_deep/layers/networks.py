@@ -87,9 +87,10 @@ class MLP(Module):
         H = X[None]
         for index, (W, b) in enumerate(zip(self.W, self.b)):
             if index:
-                H = tf.maximum(H, 0.2 * H)  # TensorFlow's own has its slope in float32
+                # TensorFlow's leaky ReLU has its slope in float32.
+                H *= tf.where(H > 0.0, tf.ones([], H.dtype), tf.constant(0.2, H.dtype))
             H = tf.matmul(H, W) + b
-        if len(H) == 1:
+        if H.shape[0] == 1:
             return H[0]
         return tf.concat(tf.unstack(H), axis=-1)
 
