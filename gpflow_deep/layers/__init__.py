@@ -2,7 +2,7 @@
 
 from .amortized import AmortizedGPLayer, LocalPosterior
 from .base import Layer
-from .build import build_layers
+from .build import build_amortized_layers, build_layers
 from .gp_layer import GPLayer, Projection
 from .networks import MLP, AffineMaps
 
@@ -14,5 +14,6 @@ __all__ = [
     "LocalPosterior",
     "MLP",
     "Projection",
+    "build_amortized_layers",
     "build_layers",
 ]

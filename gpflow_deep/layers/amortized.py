@@ -46,7 +46,8 @@ class AmortizedGPLayer(Layer):
     Few of them are enough, since they follow the input: 4 to 16.
 
     :param kernel: any GPflow kernel of independent GPs, or ``None`` for Matérn-5/2 with a variance and a
-        lengthscale for each GP (``StackedStationary``, the fast way to have those).
+        lengthscale for each GP (``StackedStationary``, the fast way to have those), the lengthscales at first
+        the square root of Q.
     :param num_inducing: inducing points of an input, M.
     :param input_dim: dimension of the inputs, Q.
     :param num_latent_gps: number of GPs, T.
@@ -76,7 +77,9 @@ class AmortizedGPLayer(Layer):
         name: str | None = None,
     ) -> None:
         T = check_positive_integer(num_latent_gps, "num_latent_gps")
-        kernel = StackedStationary(T) if kernel is None else kernel
+        if kernel is None:
+            scale = check_positive_integer(input_dim, "input_dim") ** 0.5
+            kernel = StackedStationary(T, lengthscales=scale)
         super().__init__(kernel, T, mean_function, name=name)
         self.num_inducing = M = check_positive_integer(num_inducing, "num_inducing")
         self._input_dim = Q = check_positive_integer(input_dim, "input_dim")

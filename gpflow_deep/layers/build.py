@@ -11,9 +11,10 @@ from gpflow.kernels import Kernel, MultioutputKernel
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
 from ..validation import check_inputs, check_positive_integer
+from .amortized import AmortizedGPLayer
 from .gp_layer import GPLayer
 
-__all__ = ["build_layers"]
+__all__ = ["build_amortized_layers", "build_layers"]
 
 KernelFactory = Callable[[int, int], Kernel]
 
@@ -89,3 +90,52 @@ def build_layers(
         if mean_function is not None:
             X, Z = np.asarray(mean_function(X)), np.asarray(mean_function(Z))
     return layers
+
+
+def build_amortized_layers(
+    input_dim: int,
+    hidden_dims: Sequence[int] = (16, 4),
+    output_dim: int = 1,
+    num_inducing: int | Sequence[int] = (8, 4, 4),
+    *,
+    kernel_factory: KernelFactory | None = None,
+    full_covariance: bool = False,
+    seed: int = 0,
+) -> list[AmortizedGPLayer]:
+    """
+    Layers whose inducing points are functions of their inputs, as in Meng & Zhang 2024: its widths, numbers
+    of inducing points, Matérn-5/2 kernels with a variance and a lengthscale for each GP, networks and zero
+    mean functions. The lengthscales start at the square root of the number of inputs.
+
+    :param input_dim: dimension of the inputs, scaled to about unit variance.
+    :param hidden_dims: number of GPs of every hidden layer; ``()`` for one layer.
+    :param output_dim: number of GPs of the last layer.
+    :param num_inducing: inducing points of an input: of each layer, or one number for all.
+    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
+    :param full_covariance: see :class:`AmortizedGPLayer`.
+    :param seed: of the networks' initial values.
+    :raises ValueError: where a number is not positive, or not every layer has its inducing points.
+    """
+    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
+    dims = [check_positive_integer(input_dim, "input_dim"), *widths, output_dim]
+    if isinstance(num_inducing, Sequence):
+        sizes = list(num_inducing)
+    else:
+        sizes = [num_inducing] * (len(dims) - 1)
+    if len(sizes) != len(dims) - 1:
+        raise ValueError(
+            f"num_inducing: expected one number, or one for each of {len(dims) - 1} layers, got"
+            f" {num_inducing!r}."
+        )
+    return [
+        AmortizedGPLayer(
+            kernel_factory(d_in, index) if kernel_factory else None,
+            size,
+            d_in,
+            d_out,
+            full_covariance=full_covariance,
+            seed=seed + 3 * index,
+            name=f"layer_{index}",
+        )
+        for index, (size, d_in, d_out) in enumerate(zip(sizes, dims, dims[1:]))
+    ]

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_deep import metrics
+from gpflow_deep.experiments.scores import published_crps
 from tests.reference.amortised_cases import (
     CASES,
     along,
@@ -125,4 +126,6 @@ def test_crps(name: str) -> None:
     case = CASES[name]
     variances = case["in/sd"].T[..., None] ** 2
     mixture = case["in/mu"].T[..., None], variances, np.log(case["in/weights"])
-    _close(metrics.crps(case["in/y"][:, None], *mixture)[:, 0], case["out/crps"])
+    Y = case["in/y"][:, None]
+    _close(metrics.crps(Y, *mixture)[:, 0], case["out/crps"])
+    _close(published_crps(Y, *mixture)[:, 0], case["out/crps_as_published_code_WRONG"])
