@@ -136,9 +136,10 @@ def execute(
     The record has `metrics` (test log-likelihood, RMSE, CRPS and coverage of the central 95%
     interval, all of targets in original units, those of `standardised_scores`, and the final
     objective per training point, of standardised targets), `steps`, `stopped_early`, `seconds` (of
-    training, its interrupted parts included, and testing), `peak_memory_mb` (of the process so far: to compare memory, give each
-    run a process of its own), `num_train`, `num_test` and `versions`. The points are the test
-    points' `rows` in the data set, `Y`, predictive `mean` and `variance`, and `log_density`.
+    training, its interrupted parts included, and testing), `peak_memory_mb` (of the process so far:
+    to compare memory, give each run a process of its own), `num_train`, `num_test` and `versions`.
+    The points are the test points' `rows` in the data set, `Y`, predictive `mean` and `variance`,
+    and `log_density`.
 
     :param run: what to do.
     :param checkpoint_dir: where training keeps, and looks for, its checkpoints.
