@@ -2,7 +2,7 @@
 The models of Meng & Zhang 2024 for the studies, with their baselines.
 
 Its setting of three layers is `--hidden-dim 16 --num-inducing 8 --num-samples 32 --batch-size 100`: the
-widths are 16 and 4, and the layers have 8, 4 and 4 inducing points.
+widths are 16 and 4, and the layers have 8, 4 and 4 inducing points; `dspp` had 256, 128 and 128 there.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ def _widths(settings: Settings) -> list[int]:
     return [max(1, settings.hidden_dim // 4**i) for i in range(settings.num_layers - 1)]
 
 
+def _sizes(settings: Settings) -> list[int]:
+    """Inducing points of the layers: half as many from the second on."""
+    M = settings.num_inducing
+    return [M, *[max(1, M // 2)] * (settings.num_layers - 1)]
+
+
 def _likelihood(settings: Settings) -> gpflow.likelihoods.Likelihood:
     return gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance)
 
@@ -37,9 +43,8 @@ def _likelihood(settings: Settings) -> gpflow.likelihoods.Likelihood:
 def _amortized(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, **kind: Any
 ) -> AmortizedDeepGP:
-    widths, M = _widths(settings), settings.num_inducing
     layers = build_amortized_layers(
-        X.shape[1], widths, Y.shape[1], [M, *[max(1, M // 2)] * len(widths)], seed=seed
+        X.shape[1], _widths(settings), Y.shape[1], _sizes(settings), seed=seed
     )
     return AmortizedDeepGP(
         layers,
@@ -102,7 +107,7 @@ def _input_dependent(
 @register_model("dspp")
 def dspp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSigmaPointProcess:
     """Learned sites on ordinary inducing points (Jankowiak et al. 2020)."""
-    layers = build_layers(X, _widths(settings), Y.shape[1], settings.num_inducing, seed=seed)
+    layers = build_layers(X, _widths(settings), Y.shape[1], _sizes(settings), seed=seed)
     return DeepSigmaPointProcess(
         layers,
         _likelihood(settings),

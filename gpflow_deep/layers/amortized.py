@@ -176,6 +176,16 @@ class AmortizedGPLayer(Layer):
         log_determinant += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(W)), axis=-1)
         return LocalPosterior(Z, W, moments, 0.5 * squares - log_determinant)
 
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """
+        Draws [S, N, T] from the prior. Every point has inducing outputs of its own, independent of those of
+        others: given the layer below, so are its function values.
+        """
+        rows = tf.reshape(X, [-1, self._input_dim])
+        variance = prior_variance(self.kernel, rows)
+        variance = tf.reshape(variance, [*leading_shape(X), variance.shape[-1]])
+        return self._mean(X) + tf.sqrt(variance) * noise
+
     @check_shapes(
         "X: [R, S, D]",
     )

@@ -45,6 +45,15 @@ class Layer(Module, ABC):
     def input_dim(self) -> int | None:
         """Dimension of the inputs; ``None`` where it is not known."""
 
+    @abstractmethod
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """
+        Draws [S, N, T] of the layer's functions from their prior, jointly over the points.
+
+        :param X: inputs [S, N, D].
+        :param noise: standard normal draws [S, N, T].
+        """
+
     def _factorise(self, matrix: tf.Tensor, what: str) -> tf.Tensor:
         """Cholesky factor of a covariance of this layer; an error shows the kernel's parameters."""
         parameters = gpflow.utilities.parameter_dict(self.kernel)

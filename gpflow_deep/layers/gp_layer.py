@@ -131,15 +131,8 @@ class GPLayer(Layer):
         """
         A, covariance = self.joint_projection(X, factor)  # [S, K, M, N], [S, K, N, N]
         mean = tf.matmul(inducing_outputs[:, :, None, :], A)[:, :, 0, :]  # [S, T, N]
-        # The covariance is the prior's less a sum of M terms, and the factorisation sums N of them.
-        prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
-        rounding = tf.cast(tf.shape(X)[1] + self.num_inducing, prior.dtype) * prior
-        rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
-        diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
-        scale = self._factorise(
-            tf.linalg.set_diag(covariance, diagonal),
-            f"the covariance of {self.name} at the inputs (conditional on its inducing outputs",
-        )
+        what = f"the covariance of {self.name} at the inputs (conditional on its inducing outputs"
+        scale = self._joint_factor(covariance, X, what)
         return tf.linalg.matrix_transpose(mean) + self._mean(X), scale
 
     @check_shapes(
@@ -159,18 +152,36 @@ class GPLayer(Layer):
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
-        kernel = self.kernel.kernel if isinstance(self.kernel, SharedIndependent) else self.kernel
-        if isinstance(kernel, MultioutputKernel):
-            prior = kernel(X, full_cov=True, full_output_cov=False)  # [K, S, N, N]
-            prior = tf.transpose(prior, [1, 0, 2, 3])
-        else:
-            prior = kernel(X, full_cov=True)[:, None]
+        prior = self._joint_prior(X)
         covariance = prior - tf.matmul(A, A, transpose_a=True)
         if not self.whiten:
             A = tf.linalg.triangular_solve(
                 tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
             )
         return A, covariance
+
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        what = f"the prior covariance of {self.name} at the inputs (of all {X.shape[1]} points"
+        scale = self._joint_factor(self._joint_prior(X), X, what)  # [S, T or 1, N, N]
+        draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
+        return self._mean(X) + tf.linalg.matrix_transpose(draws)
+
+    def _joint_prior(self, X: tf.Tensor) -> tf.Tensor:
+        """Prior covariance over all points, [S, T or 1, N, N]."""
+        kernel = self.kernel.kernel if isinstance(self.kernel, SharedIndependent) else self.kernel
+        if isinstance(kernel, MultioutputKernel):
+            prior = kernel(X, full_cov=True, full_output_cov=False)  # [T, S, N, N]
+            return tf.transpose(prior, [1, 0, 2, 3])
+        return kernel(X, full_cov=True)[:, None]
+
+    def _joint_factor(self, covariance: tf.Tensor, X: tf.Tensor, what: str) -> tf.Tensor:
+        """Cholesky factor of a covariance over all points plus the default jitter and rounding."""
+        # The covariance is the prior's less a sum of M terms, and the factorisation sums N of them.
+        prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
+        rounding = tf.cast(tf.shape(X)[1] + self.num_inducing, prior.dtype) * prior
+        rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
+        diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
+        return self._factorise(tf.linalg.set_diag(covariance, diagonal), what)
 
     def _check_input_dim(self) -> None:
         """Try kernel and mean function on an input, so that they need not fail in the midst of training."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData, TensorType
+from check_shapes import check_shapes
+from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..draws import quasi_normals
+from ..draws import quasi_normals, standard_normals
 from ..layers import Layer
 from ..posteriors.predictive import DeepGPPosterior
 from ..prediction import Mixture, MixturePredictor, equal_log_weights
@@ -75,6 +76,31 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
                 f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
                 f" {predictive_objective!r}."
             )
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "X: [N, D]",
+    )
+    def sample_prior(
+        self, X: InputData, num_samples: int = 1, seed: TensorType | None = None
+    ) -> list[tf.Tensor]:
+        """
+        Draws of every layer from the prior, jointly over the points: what the model believes before it has
+        seen targets, depth by depth.
+
+        :param X: inputs.
+        :param num_samples: number of draws, S.
+        :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
+        :return: [S, N, T_l] for each layer.
+        """
+        X = self._as_inputs(X, "X")
+        S = check_positive_integer(num_samples, "num_samples")
+        F, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
+        shapes = [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
+        for layer, noise in zip(self.layers, standard_normals(shapes, seed)):
+            F = layer.sample_prior(F, noise)
+            draws.append(F)
+        return draws
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
