@@ -4,9 +4,9 @@ Cost of one Adam step of the amortised deep GPs and their baselines at the kin8n
 
     python benchmarks/amortized_step.py
 
-Amortised layers have 8, 4 and 4 inducing points, the deep sigma point process and the mean-field deep GP 256,
-128 and 128. Every model runs in a process of its own, several times in turn; the table has medians over rounds
-of median and of minimal steps, CPU-seconds of the whole process, and seconds an epoch of 6554 points.
+Amortised layers have 8, 4 and 4 inducing points, the deep sigma point process and the mean-field deep GP
+256, 128 and 128. Every model runs in a process of its own, several times in turn; the table has medians over
+rounds of median and of minimal steps, CPU-seconds of the whole process, and seconds an epoch of 6554 points.
 """
 
 from __future__ import annotations

@@ -161,6 +161,7 @@ class GPLayer(Layer):
         return A, covariance
 
     def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """Draws [S, N, T] from the prior, coherent over all points: cubic in N."""
         what = f"the prior covariance of {self.name} at the inputs (of all {X.shape[1]} points"
         scale = self._joint_factor(self._joint_prior(X), X, what)  # [S, T or 1, N, N]
         draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
