@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import (
         experiments,
         initialisation,
+        kernels,
         layers,
         metrics,
         models,
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "experiments",
     "initialisation",
+    "kernels",
     "layers",
     "metrics",
     "models",

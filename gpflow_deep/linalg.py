@@ -25,6 +25,8 @@ __all__ = [
     "quadratic_forms",
     "rows_times",
     "solve_rows",
+    "squared_distances",
+    "squared_norms",
 ]
 
 
@@ -228,6 +230,45 @@ def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
     """The bases of the first ``num_gps`` GPs, with an axis for them: [N, S, 1 or num_gps, M]."""
     return basis[:, :, None, :] if basis.shape.rank == 3 else basis[:, :, :num_gps, :]
+
+
+def squared_norms(X: tf.Tensor) -> tf.Tensor:
+    """``|x|^2`` over the last axis; its gradient is one product."""
+
+    @tf.custom_gradient
+    def norms(X: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        return (
+            tf.reduce_sum(tf.square(X), axis=-1),
+            lambda upstream: 2.0 * tf.expand_dims(upstream, -1) * X,
+        )
+
+    return norms(X)
+
+
+def squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    """
+    ``|x - x2|^2`` for all pairs within each of R groups of points.
+
+    By differences, whose digits do not cancel; the gradient is two matrix products.
+
+    :param X: [R, N, D].
+    :param X2: [R, N2, D].
+    :return: [R, N, N2].
+    """
+
+    @tf.custom_gradient
+    def distances(X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        differences = tf.expand_dims(X, 2) - tf.expand_dims(X2, 1)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            g = 2.0 * upstream
+            rows, columns = (tf.expand_dims(tf.reduce_sum(g, axis=i), -1) for i in (2, 1))
+            dX = rows * X - tf.matmul(g, X2)
+            return dX, columns * X2 - tf.matmul(g, X, transpose_a=True)
+
+        return tf.reduce_sum(tf.square(differences), axis=-1), gradient
+
+    return distances(X, X2)
 
 
 def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:

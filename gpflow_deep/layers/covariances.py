@@ -32,7 +32,10 @@ from gpflow.kernels import (
     White,
 )
 
-__all__ = ["Kuf", "Kuu", "batch_covariance", "prior_variance"]
+from ..kernels import StackedStationary
+from ..linalg import squared_distances
+
+__all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance"]
 
 
 class _SquaredExponentialSum(NamedTuple):
@@ -55,6 +58,9 @@ def _single(
             return inducing_variable.inducing_variable, kernel.kernel
         if isinstance(inducing_variable, InducingPoints):
             return inducing_variable, kernel.kernel
+    elif isinstance(kernel, StackedStationary):
+        if isinstance(inducing_variable, SharedIndependentInducingVariables):
+            return inducing_variable.inducing_variable, kernel
     elif isinstance(kernel, MultioutputKernel) and isinstance(inducing_variable, InducingPoints):
         return SharedIndependentInducingVariables(inducing_variable), kernel
     return inducing_variable, kernel
@@ -91,6 +97,8 @@ def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> t
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """Covariance of inducing variables and function values at ``X`` [N, D]: [M, N] or [T, M, N]."""
     inducing_variable, kernel = _single(inducing_variable, kernel)
+    if isinstance(kernel, StackedStationary):
+        return kernel(inducing_variable.Z, X, full_cov=True, full_output_cov=False)
     fast = _as_squared_exponential(inducing_variable, kernel)
     if fast is None:
         return gpflow.covariances.Kuf(inducing_variable, kernel, X)
@@ -101,7 +109,10 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
     """Covariance of the inducing variables plus ``jitter`` I, in float64: [M, M] or [T, M, M]."""
     inducing_variable, kernel = _single(inducing_variable, kernel)
     fast = _as_squared_exponential(inducing_variable, kernel)
-    if fast is None:
+    if isinstance(kernel, StackedStationary):
+        K = kernel(inducing_variable.Z, full_cov=True, full_output_cov=False)
+        K, noise = tf.cast(K, tf.float64), tf.constant(jitter, tf.float64)
+    elif fast is None:
         K = tf.cast(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0), tf.float64)
         noise = tf.constant(jitter, tf.float64)
     else:
@@ -115,46 +126,37 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
 def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
     """
     Covariance of function values at ``X`` and ``X2`` in each of S pairs of sets of inputs; at ``X`` itself,
-    with any white noise, where there is no ``X2``.
+    with any white noise, where there is no ``X2``. For large sets: distances are matrix products.
 
     :param X: [S, M, D], or [1, M, D] for one set with every ``X2``.
     :param X2: [S, N, D], likewise.
     :return: [S, K, M, N] in the dtype of ``X``, K = T where every GP has its own kernel, else 1.
     """
-    kernels = [kernel]
     if isinstance(kernel, SharedIndependent):
-        kernels = [kernel.kernel]
-    elif isinstance(kernel, SeparateIndependent):
-        kernels = list(kernel.kernels)
-    return tf.stack([_batch_covariance(k, X, X2) for k in kernels], axis=1)
-
-
-def _batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
+        kernel = kernel.kernel
+    if isinstance(kernel, SeparateIndependent):
+        return tf.concat([batch_covariance(k, X, X2) for k in kernel.kernels], axis=1)
     if isinstance(kernel, (Sum, Product)):
-        parts = [_batch_covariance(k, X, X2) for k in kernel.kernels]
+        parts = [batch_covariance(k, X, X2) for k in kernel.kernels]
         return tf.add_n(parts) if isinstance(kernel, Sum) else reduce(tf.multiply, parts)
     if type(kernel) is SquaredExponential:
-        return tf.exp(_log_covariance(kernel, X, X if X2 is None else X2))
+        return tf.exp(_log_covariance(kernel, X, X if X2 is None else X2))[:, None]
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.
         inputs = [None if x is None else tf.cast(x, gpflow.default_float()) for x in (X, X2)]
-        return tf.cast(_batch_covariance(kernel, *inputs), X.dtype)
+        return tf.cast(batch_covariance(kernel, *inputs), X.dtype)
     if X2 is None:
-        return kernel(X)
+        return local_covariances(kernel, X)
     if isinstance(kernel, IsotropicStationary):
         left, right = (kernel.scale(x) for x in kernel.slice(X, X2))
         squares = tf.reduce_sum(tf.square(left), axis=-1)[..., :, None]
         squares += tf.reduce_sum(tf.square(right), axis=-1)[..., None, :]
         squares -= 2.0 * tf.matmul(left, right, transpose_b=True)
-        return kernel.K_r2(tf.maximum(squares, 0.0))
-    if X.shape[0] == 1 and X2.shape[0] == 1:
-        return kernel(X[0], X2[0])[None]
-    # GPflow pairs every set with every other: one set at a time instead.
+        return kernel.K_r2(tf.maximum(squares, 0.0))[:, None]
     S = tf.maximum(tf.shape(X)[0], tf.shape(X2)[0])
-    sets = [tf.broadcast_to(x, [S, *tf.unstack(tf.shape(x)[1:])]) for x in (X, X2)]
-    for tiled, x in zip(sets, (X, X2)):
-        tiled.set_shape([None, *x.shape[1:]])
-    return tf.vectorized_map(lambda pair: kernel(pair[0], pair[1]), tuple(sets))
+    return local_covariances(
+        kernel, *(tf.broadcast_to(x, [S, tf.shape(x)[1], x.shape[2]]) for x in (X, X2))
+    )
 
 
 def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
@@ -164,3 +166,35 @@ def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     if isinstance(kernel, MultioutputKernel):
         return kernel(X, full_cov=False, full_output_cov=False)
     return kernel(X, full_cov=False)[:, None]
+
+
+def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """
+    Covariances of the GPs within each of R groups of points, none between groups. For small groups:
+    distances are sums of differences, whose digits do not cancel.
+
+    Any kernel will do; an isotropic stationary one takes distances once, ``StackedStationary`` once for all
+    its GPs. As in GPflow, white noise is part of the covariance of ``X`` with itself only.
+
+    :param X: [R, N, D].
+    :param X2: [R, N2, D]; ``X`` itself by default.
+    :return: [R, T, N, N2], or [R, 1, N, N2] where the GPs share one kernel.
+    """
+    if isinstance(kernel, SharedIndependent):
+        kernel = kernel.kernel
+    if isinstance(kernel, SeparateIndependent):
+        return tf.concat([local_covariances(k, X, X2) for k in kernel.kernels], axis=1)
+    if isinstance(kernel, (StackedStationary, IsotropicStationary)):
+        X, X2 = kernel.slice(X, X2)
+        X2 = X if X2 is None else X2
+        if isinstance(kernel, StackedStationary):
+            return kernel.local(X, X2)
+        X, X2 = kernel.scale(X), kernel.scale(X2)
+        return kernel.K_r2(squared_distances(X, X2))[:, None]
+    if X2 is None:
+        return kernel(X, full_cov=True)[:, None]
+    # GPflow pairs every group of X with every group of X2: ask for one pair of points at a time.
+    shape = tf.concat([tf.shape(X)[:2], tf.shape(X2)[1:]], axis=0)  # [R, N, N2, D]
+    pairs = [tf.broadcast_to(X[:, :, None, :], shape), tf.broadcast_to(X2[:, None, :, :], shape)]
+    pairs = tf.reshape(tf.stack(pairs, axis=-2), [-1, 2, X.shape[-1]])
+    return tf.reshape(kernel(pairs, full_cov=True)[:, 0, 1], shape[:-1])[:, None]

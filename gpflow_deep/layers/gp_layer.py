@@ -8,20 +8,16 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import Module, TensorType
+from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import (
     Kernel,
 )
-from gpflow.mean_functions import MeanFunction, Zero
+from gpflow.mean_functions import MeanFunction
 
-from ..linalg import cholesky, leading_shape
-from ..validation import (
-    check_inducing_variable,
-    check_kernel,
-    check_positive_integer,
-    input_dim,
-)
+from ..linalg import leading_shape
+from ..validation import check_inducing_variable, input_dim
+from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance
 
 __all__ = ["GPLayer", "Projection"]
@@ -38,7 +34,7 @@ class Projection(NamedTuple):
     mean: tf.Tensor  # [N, S, T], the mean function
 
 
-class GPLayer(Module):
+class GPLayer(Layer):
     r"""
     The prior of one layer: T independent GPs :math:`f_t \sim GP(m_t, k)` and their inducing variables.
 
@@ -68,14 +64,11 @@ class GPLayer(Module):
         whiten: bool = True,
         name: str | None = None,
     ) -> None:
-        super().__init__(name=name)
-        self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
+        super().__init__(kernel, num_latent_gps, mean_function, name=name)
         self.inducing_variable, self.num_inducing = None, 0
         if inducing_variable is not None:
             self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
             self.num_inducing = int(self.inducing_variable.num_inducing)
-        self.kernel = check_kernel(kernel, self.num_latent_gps)
-        self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
         self.whiten = bool(whiten)
         self._check_input_dim()
 
@@ -100,7 +93,7 @@ class GPLayer(Module):
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
         K = Kuu(self._own_inducing_variable, self.kernel, gpflow.config.default_jitter())
-        factor = self._cholesky(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
+        factor = self._factorise(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
 
     @check_shapes(
@@ -117,7 +110,7 @@ class GPLayer(Module):
         """
         K = batch_covariance(self.kernel, inducing_inputs)
         K = tf.linalg.set_diag(K, tf.linalg.diag_part(K) + gpflow.config.default_jitter())
-        return K, self._cholesky(K, f"K_MM of {self.name} (propagated inducing points")
+        return K, self._factorise(K, f"K_MM of {self.name} (propagated inducing points")
 
     @check_shapes(
         "X: [S, N, D]",
@@ -197,7 +190,7 @@ class GPLayer(Module):
         rounding = tf.cast(tf.shape(X)[1] + num_inducing, prior.dtype) * prior
         rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
         diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
-        return self._cholesky(
+        return self._factorise(
             tf.linalg.set_diag(covariance, diagonal),
             f"the covariance of {self.name} at the inputs (conditional on its inducing outputs",
         )
@@ -226,15 +219,11 @@ class GPLayer(Module):
             )
         return A, covariance
 
-    def prior_mean(self, X: TensorType) -> tf.Tensor:
-        """The mean function over the last axis, broadcast to T where it returns one column."""
-        mean = self.mean_function(X)
-        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))
-
-    def _cholesky(self, matrix: tf.Tensor, what: str) -> tf.Tensor:
-        parameters = gpflow.utilities.parameter_dict(self.kernel)
-        shown = {f"kernel{path}": value for path, value in parameters.items()}
-        return cholesky(matrix, f"{what}, {type(self.kernel).__name__})", shown)
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """Draws [S, N, T] from the prior, coherent over all points: cubic in N."""
+        scale = self.factorise_joint(self.prior_covariance(X), X, 0)  # [S, T or 1, N, N]
+        draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
+        return self.prior_mean(X) + tf.linalg.matrix_transpose(draws)
 
     def _check_input_dim(self) -> None:
         """Try kernel and mean function on an input, so that they need not fail in the midst of training."""
@@ -248,22 +237,7 @@ class GPLayer(Module):
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
                 f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
             ) from error
-        if not callable(self.mean_function):
-            raise TypeError(
-                f"mean_function: expected a GPflow mean function, got {self.mean_function!r}."
-            )
-        try:
-            columns = self.mean_function(X).shape[-1]
-        except Exception as error:
-            raise ValueError(
-                f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
-                f" {self.input_dim}: {error}"
-            ) from error
-        if columns not in (None, 1, self.num_latent_gps):
-            raise ValueError(
-                f"mean_function: expected {self.num_latent_gps} columns (num_latent_gps) or one, got"
-                f" {columns}."
-            )
+        self._check_mean_function(X)
 
 
 def _match_rank(K: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,20 @@
 """Deep GP models, one file a family."""
 
+from .amortized import AmortizedDeepGP
 from .base import DeepGPModel, LayerOutput
 from .deep_gp import DeepGP
+from .deep_sigma_point import DeepSigmaPointProcess
 from .global_inducing import GlobalInducingDeepGP
+from .input_dependent_svgp import InputDependentSVGP
+from .orthogonal_svgp import OrthogonalSVGP
 
-__all__ = ["DeepGP", "DeepGPModel", "GlobalInducingDeepGP", "LayerOutput"]
+__all__ = [
+    "AmortizedDeepGP",
+    "DeepGP",
+    "DeepGPModel",
+    "DeepSigmaPointProcess",
+    "GlobalInducingDeepGP",
+    "InputDependentSVGP",
+    "LayerOutput",
+    "OrthogonalSVGP",
+]

@@ -18,9 +18,9 @@ from ..layers import GPLayer
 from ..linalg import rows_times
 from ..posteriors.layerwise import Explained, LayerPosterior
 from ..posteriors.pseudo_observations import PseudoObservations
-from ..prediction import Mixture, in_parts
-from ..validation import check_inputs, check_positive_integer
-from .base import DeepGPModel, LayerOutput, check_noise, equal_log_weights
+from ..prediction import Mixture, equal_log_weights, in_parts
+from ..validation import check_inputs, check_noise, check_positive_integer
+from .base import DeepGPModel, LayerOutput
 
 __all__ = ["GlobalInducingDeepGP"]
 
@@ -73,6 +73,8 @@ class GlobalInducingDeepGP(DeepGPModel):
     :raises ValueError: where the arguments do not fit each other.
     """
 
+    layer_type = GPLayer
+
     def __init__(
         self,
         layers: Sequence[GPLayer],
@@ -108,7 +110,7 @@ class GlobalInducingDeepGP(DeepGPModel):
             posterior, self.layers, pseudo_outputs, self.seed
         )
         self.estimator = estimator
-        self.kl_weight = kl_weight
+        self.kl_weight = kl_weight  # type: ignore[assignment]
 
     # The objective.
 
@@ -145,14 +147,16 @@ class GlobalInducingDeepGP(DeepGPModel):
             expectation: Callable = self.likelihood.variational_expectations
         else:
             f = Mixture(F, tf.zeros_like(F), equal_log_weights(S))
-            expectation = self._log_density
+            expectation = self._density_of_draws
         expectations = self._through_likelihood(expectation, X, f, Y)  # [S, N]
         expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
         weight = self.kl_weight() if callable(self.kl_weight) else self.kl_weight
         weight = tf.cast(weight, gpflow.default_float())
         return expected * self._scale(tf.shape(X)[0]) - weight * self._divergence(chain)
 
-    def _log_density(self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def _density_of_draws(
+        self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor
+    ) -> tf.Tensor:
         return self.likelihood.log_prob(X, F, Y)
 
     def _divergence(self, chain: Chain) -> tf.Tensor:
@@ -220,7 +224,8 @@ class GlobalInducingDeepGP(DeepGPModel):
                 U = tf.cast(_inducing_points(layer), tf.float64)[None]
             mean = tf.cast(layer.prior_mean(tf.cast(U, gpflow.default_float())), U.dtype)
             mean = tf.linalg.matrix_transpose(mean)
-            conditional = q.condition(*layer.factorise_at(U), mean)
+            K, factor = layer.factorise_at(U)
+            conditional = q.condition(K, factor, mean)
             chain.inputs.append(U)
             chain.conditionals.append(conditional)
             if remaining:

@@ -102,7 +102,7 @@ class LayerPosterior(Module, ABC):
 
         :param K: K_MM [S, K, M, M].
         :param factor: its Cholesky factor.
-        :param mean: the mean function at the inducing inputs [S, T, M].
+        :param mean: the mean function at the inducing inputs [S or 1, T, M].
         """
 
 
