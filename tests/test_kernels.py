@@ -21,7 +21,10 @@ KINDS = [
     gpflow.kernels.RationalQuadratic,
 ]
 VARIANCE = np.array([0.5, 1.0, 2.0])
-LENGTHSCALES = {"isotropic": np.array([0.6, 1.1, 2.3]), "ARD": np.linspace(0.5, 2.0, 6).reshape(3, 2)}
+LENGTHSCALES = {
+    "isotropic": np.array([0.6, 1.1, 2.3]),
+    "ARD": np.linspace(0.5, 2.0, 6).reshape(3, 2),
+}
 
 
 def _pair(kind: type, ard: str) -> tuple[gd.kernels.StackedStationary, Kernel]:
