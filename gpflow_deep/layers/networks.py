@@ -122,7 +122,7 @@ def as_network(network: Any, input_dim: int) -> tuple[Network, int]:
     :raises TypeError: where it cannot be called, or its variables could not be found.
     :raises ValueError: where it does not take such inputs, or returns no matrix of the default float.
     """
-    if not callable(network) or not hasattr(network, "trainable_variables"):
+    if not callable(network) or not hasattr(type(network), "trainable_variables"):
         raise TypeError(f"networks: expected callable tf.Modules or Keras layers, got {network!r}.")
     X = tf.zeros([2, input_dim], gpflow.default_float())
     try:

@@ -13,7 +13,6 @@ from gpflow.likelihoods import Likelihood
 from ..draws import standard_normals
 from ..layers import AmortizedGPLayer
 from ..prediction import Mixture, in_parts, sample_mixture
-from ..sites import QuadratureSites
 from ..validation import check_noise, check_positive_integer
 from .base import DeepGPModel, LayerOutput
 
@@ -84,6 +83,7 @@ class AmortizedDeepGP(DeepGPModel):
             num_prediction_samples=num_prediction_samples,
             num_data=num_data,
             seed=seed,
+            num_sites=num_samples if amortization == "AR2P" else None,
             predictive_objective=predictive_objective,
             name=name,
         )
@@ -92,9 +92,6 @@ class AmortizedDeepGP(DeepGPModel):
                 f"amortization: expected one of {', '.join(_RULES)}, got {amortization!r}."
             )
         self.amortization = amortization
-        if amortization == "AR2P":
-            widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-            self.sites = QuadratureSites(self.num_samples, widths, seed=self.seed)
 
     # The objective.
 

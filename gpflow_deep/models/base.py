@@ -43,7 +43,8 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
         every batch is all there is.
     :param seed: of the draws that predictions are made with.
-    :param sites: learned sites, by which points travel through the layers; by default they are sampled.
+    :param num_sites: number of learned sites, by which points travel through the layers; by default they
+        are sampled.
     :param predictive_objective: train for the log density of the predictive mixture rather than for the
         evidence lower bound; a number is the weight of the KL divergence, beta.
     """
@@ -60,7 +61,7 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         num_prediction_samples: int,
         num_data: int | None,
         seed: int,
-        sites: QuadratureSites | None = None,
+        num_sites: int | None = None,
         predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
@@ -77,7 +78,10 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
-        self.sites = sites
+        self.sites: QuadratureSites | None = None
+        if num_sites is not None:
+            widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+            self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
         self.predictive_objective = predictive_objective is not False
         self.kl_weight = float(predictive_objective) if self.predictive_objective else 1.0
         if not self.kl_weight > 0:

@@ -18,7 +18,6 @@ from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..prediction import Mixture, in_parts, sample_joint_mixture, sample_mixture
-from ..sites import QuadratureSites
 from ..validation import check_noise, check_positive_integer
 from .base import DeepGPModel, LayerOutput
 
@@ -49,8 +48,8 @@ class DeepGP(DeepGPModel):
     :param covariance_jitter: added to the variance of a layer's draws, J; GPflow's default jitter.
     :param num_prediction_samples: components of the predicted mixture.
     :param seed: of the draws that predictions are made with.
-    :param sites: learned sites, by which points travel through the layers instead of being sampled; for
-        ``MeanField`` (see :class:`DeepSigmaPointProcess`).
+    :param num_sites: number of learned sites, by which points travel through the layers instead of being
+        sampled; for ``MeanField`` (see :class:`DeepSigmaPointProcess`).
     :param predictive_objective: train for the log density of the predictive mixture rather than for the
         ELBO; a number is the weight of the KL divergence, beta.
     :raises ValueError: where layers, likelihood and posterior do not fit each other.
@@ -71,7 +70,7 @@ class DeepGP(DeepGPModel):
         covariance_jitter: float | None = None,
         num_prediction_samples: int = 100,
         seed: int = 0,
-        sites: QuadratureSites | None = None,
+        num_sites: int | None = None,
         predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
@@ -82,7 +81,7 @@ class DeepGP(DeepGPModel):
             num_prediction_samples=num_prediction_samples,
             num_data=num_data,
             seed=seed,
-            sites=sites,
+            num_sites=num_sites,
             predictive_objective=predictive_objective,
             name=name,
         )
@@ -91,11 +90,11 @@ class DeepGP(DeepGPModel):
             raise ValueError(
                 f"marginalisation: expected 'analytic' or 'monte_carlo', got {marginalisation!r}."
             )
-        if sites is not None and marginalisation != "analytic":
+        if num_sites is not None and marginalisation != "analytic":
             raise ValueError(
                 f"marginalisation: expected 'analytic' with sites, got {marginalisation!r}."
             )
-        if sites is not None and not isinstance(self.inducing_posterior, MeanField):
+        if num_sites is not None and not isinstance(self.inducing_posterior, MeanField):
             raise ValueError(
                 "posterior: expected MeanField with sites, which stand for independent draws, got"
                 f" {type(self.inducing_posterior).__name__}."

@@ -10,7 +10,6 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer
 from ..posteriors.base import InducingPosterior
 from ..posteriors.mean_field import MeanField
-from ..sites import QuadratureSites
 from .deep_gp import DeepGP
 
 __all__ = ["DeepSigmaPointProcess"]
@@ -27,8 +26,7 @@ class DeepSigmaPointProcess(DeepGP):
     :param num_sites: number of sites, S.
     :param predictive_objective: ``True`` or the weight beta of the KL divergence; ``False`` for the ELBO.
     :param posterior: ``MeanField`` or an instance of it.
-    :param seed: of the initial sites.
-    :param settings: others of :class:`DeepGP`.
+    :param settings: others of :class:`DeepGP`; ``seed`` is of the initial sites.
     """
 
     def __init__(
@@ -39,16 +37,13 @@ class DeepSigmaPointProcess(DeepGP):
         num_sites: int = 8,
         predictive_objective: bool | float = True,
         posterior: type[InducingPosterior] | InducingPosterior = MeanField,
-        seed: int = 0,
         **settings: Any,
     ) -> None:
         super().__init__(
             layers,
             likelihood,
             posterior,
-            seed=seed,
+            num_sites=num_sites,
             predictive_objective=predictive_objective,
             **settings,
         )
-        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-        self.sites = QuadratureSites(num_sites, widths, seed=seed)
