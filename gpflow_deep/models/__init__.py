@@ -2,5 +2,6 @@
 
 from .base import DeepGPModel
 from .deep_gp import DeepGP, LayerOutput
+from .fitc_ep import FITCEPDeepGP, LayerMoments
 
-__all__ = ["DeepGP", "DeepGPModel", "LayerOutput"]
+__all__ = ["DeepGP", "DeepGPModel", "FITCEPDeepGP", "LayerMoments", "LayerOutput"]

@@ -4,6 +4,7 @@ from .base import Conditional, InducingPosterior, Recursion
 from .block_structured import BlockStructured, FullyCoupled
 from .mean_field import MeanField
 from .stripes_and_arrow import StripesAndArrow
+from .tied_factor import TiedFactor
 
 __all__ = [
     "BlockStructured",
@@ -13,4 +14,5 @@ __all__ = [
     "MeanField",
     "Recursion",
     "StripesAndArrow",
+    "TiedFactor",
 ]
