@@ -14,16 +14,32 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import experiments, layers, metrics, models, plotting, posteriors, training
+    from . import (
+        experiments,
+        kernels,
+        layers,
+        likelihoods,
+        metrics,
+        models,
+        optimizers,
+        plotting,
+        posteriors,
+        psi_statistics,
+        training,
+    )
 
 __all__ = [
     "__version__",
     "experiments",
+    "kernels",
     "layers",
+    "likelihoods",
     "metrics",
     "models",
+    "optimizers",
     "plotting",
     "posteriors",
+    "psi_statistics",
     "training",
 ]
 

@@ -221,14 +221,16 @@ class FITCEPDeepGP(DeepGPModel):
             output = self._walk(X, prepared, full_output_cov=False)[-1]
             return output.mean[None], output.covariance[None]
 
-        return Mixture(*in_parts(part, Xnew, 1), _certainty())
+        means, variances = in_parts(part, Xnew, 1)
+        return Mixture(means, variances, _certainty())
 
     def _output_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             output = self._walk(X, prepared, full_output_cov=True)[-1]
             return output.mean[None], output.covariance[None]
 
-        return Mixture(*in_parts(part, Xnew, 1), _certainty())
+        means, variances = in_parts(part, Xnew, 1)
+        return Mixture(means, variances, _certainty())
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is

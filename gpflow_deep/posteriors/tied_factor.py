@@ -30,6 +30,7 @@ from ..linalg import cholesky
 __all__ = ["TiedFactor", "Weights"]
 
 _SERIES_BELOW = 1.0 / 64.0
+_INITIAL_PRECISION = 0.01
 
 
 class Weights(NamedTuple):
@@ -59,7 +60,7 @@ class TiedFactor(Module):
         self,
         layers: Sequence[GPLayer],
         *,
-        scale: float = 10.0,
+        scale: float = 3.0,
         seed: int = 0,
         name: str | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class TiedFactor(Module):
         rng = np.random.default_rng(seed)
         self.precision_sqrt, self.targets = [], []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
-            factor = np.broadcast_to(np.eye(M), [T, M, M]).astype(gpflow.default_float())
+            factor: np.ndarray = np.broadcast_to(_INITIAL_PRECISION**0.5 * np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
             shift = tfp.bijectors.Scale(np.asarray(scale, gpflow.default_float()))
             self.targets.append(Parameter(0.1 * rng.standard_normal([T, M]), transform=shift))
@@ -82,8 +83,9 @@ class TiedFactor(Module):
         :raises NotImplementedError: there are none.
         """
         raise NotImplementedError(
-            "gpflow.optimizers.NaturalGradient updates q_mu and q_sqrt, TiedFactor has natural parameters."
-            " Train it with Adam, or with gpflow_deep.optimizers.StochasticEP."
+            "gpflow.optimizers.NaturalGradient updates q_mu and q_sqrt: MeanField and FullyCoupled have"
+            " them, TiedFactor has natural parameters. Train it with Adam, or with"
+            " gpflow_deep.optimizers.StochasticEP."
         )
 
     def natural_parameters(self, layer: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -119,18 +119,17 @@ def _psi1(term: Term, Z: tf.Tensor, gaussian: Gaussian) -> tuple[tf.Tensor, tf.T
     functions = Exponentials(
         tf.fill([1, Z.shape[0]], term.log_amplitude), Z[None], term.precision[None]
     )
-    value, slopes = _waves(functions, term.frequency, _phases(term.frequency, Z), gaussian)
-    return value, slopes
+    return _waves(functions, term.frequency, _phases(term.frequency, Z), gaussian)
 
 
-def _phases(frequency: tf.Tensor | None, Z: tf.Tensor) -> tf.Tensor | None:
-    return None if frequency is None else tf.linalg.matvec(Z, frequency)  # [M]
+def _phases(frequency: tf.Tensor | None, Z: tf.Tensor) -> tf.Tensor:
+    return tf.zeros_like(Z[:, 0]) if frequency is None else tf.linalg.matvec(Z, frequency)  # [M]
 
 
 def _waves(
     functions: Exponentials,
     frequency: tf.Tensor | None,
-    phases: tf.Tensor | None,
+    phases: tf.Tensor,
     gaussian: Gaussian,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
@@ -145,7 +144,7 @@ def _waves(
         functions.centres[0] - gaussian.mean[:, None, :]
     )  # [N, D, P]
     Q_apart = tf.matmul(full, apart)
-    if frequency is None or phases is None:
+    if frequency is None:
         return E, Q_apart * E[:, None, :]
     S_frequency = gaussian.times(tf.ones_like(gaussian.mean)[:, :, None] * frequency[:, None])
     Q_S_frequency = tf.matmul(full, S_frequency)  # [N, D, 1]
@@ -175,26 +174,22 @@ def _psi2(a: Term, Z: tf.Tensor, b: Term, other_Z: tf.Tensor, gaussian: Gaussian
         a.log_amplitude[None], Z[None], a.precision[None],
         b.log_amplitude[None], other_Z[None], b.precision[None],
     )  # fmt: skip
-    left, right = _phases(a.frequency, Z), _phases(b.frequency, other_Z)
     M, R = Z.shape[0], other_Z.shape[0]
-    value: tf.Tensor
-    if left is None and right is None:
-        value, _ = _waves(functions, None, None, gaussian)
-    elif left is None or right is None:
+    if a.frequency is None and b.frequency is None:
+        values = [_waves(functions, None, _phases(None, Z), gaussian)[0]]
+    elif a.frequency is None or b.frequency is None:
         frequency = b.frequency if a.frequency is None else a.frequency
-        phases = tf.zeros([M, R], Z.dtype)
-        phases += right if left is None else left[:, None]
-        value, _ = _waves(functions, frequency, tf.reshape(phases, [-1]), gaussian)
+        left, right = _phases(a.frequency, Z), _phases(b.frequency, other_Z)
+        phases = left[:, None] + right  # one of them is zero
+        values = [_waves(functions, frequency, tf.reshape(phases, [-1]), gaussian)[0]]
     else:
         # cos x cos y = (cos(x + y) + cos(x - y)) / 2
-        waves = [
-            _waves(
-                functions,
-                a.frequency + sign * b.frequency,
-                tf.reshape(left[:, None] + sign * right, [-1]),
-                gaussian,
-            )[0]
-            for sign in (1.0, -1.0)
-        ]
-        value = 0.5 * tf.add_n(waves)
-    return tf.reshape(value, [-1, M, R])
+        left, right = _phases(a.frequency, Z), _phases(b.frequency, other_Z)
+        values = []
+        for both, phases in (
+            (a.frequency + b.frequency, left[:, None] + right),
+            (a.frequency - b.frequency, left[:, None] - right),
+        ):
+            wave, _ = _waves(functions, both, tf.reshape(phases, [-1]), gaussian)
+            values.append(0.5 * wave)
+    return tf.reshape(tf.add_n(values), [-1, M, R])

@@ -13,6 +13,7 @@ inputs and every component of a spectral mixture are waves, and products of wave
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import Dispatcher
 
-__all__ = ["LinearTerm", "NoClosedForm", "Term", "Wave", "WhiteTerm", "terms"]
+__all__ = ["LinearTerm", "NoClosedForm", "Term", "Wave", "WhiteTerm", "on_all_inputs", "terms"]
 
 
 class NoClosedForm(NotImplementedError):
@@ -77,13 +78,13 @@ def _unknown(kernel: Kernel, input_dim: int) -> list[Term]:
 
 @terms.register(SquaredExponential, int)
 def _squared_exponential(kernel: SquaredExponential, input_dim: int) -> list[Term]:
-    precision = _on_all_inputs(kernel, tf.square(1.0 / kernel.lengthscales), input_dim)
+    precision = on_all_inputs(kernel, tf.square(1.0 / kernel.lengthscales), input_dim)
     return [Wave(tf.math.log(tf.convert_to_tensor(kernel.variance)), precision)]
 
 
 @terms.register(Cosine, int)
 def _cosine(kernel: Cosine, input_dim: int) -> list[Term]:
-    frequency = _on_all_inputs(kernel, 2.0 * math.pi / kernel.lengthscales, input_dim)
+    frequency = on_all_inputs(kernel, 2.0 * math.pi / kernel.lengthscales, input_dim)
     log_amplitude = tf.math.log(tf.convert_to_tensor(kernel.variance))
     return [Wave(log_amplitude, tf.zeros_like(frequency), frequency)]
 
@@ -102,7 +103,7 @@ def _white(kernel: White, input_dim: int) -> list[Term]:
 
 @terms.register(Linear, int)
 def _linear(kernel: Linear, input_dim: int) -> list[Term]:
-    return [LinearTerm(_on_all_inputs(kernel, kernel.variance, input_dim))]
+    return [LinearTerm(on_all_inputs(kernel, kernel.variance, input_dim))]
 
 
 @terms.register(Sum, int)
@@ -111,14 +112,15 @@ def _sum(kernel: Sum, input_dim: int) -> list[Term]:
 
 
 @terms.register(Product, int)
-def _product(kernel: Product, input_dim: int) -> list[Term]:
+def _product(kernel: Product, input_dim: int) -> Sequence[Term]:
     return reduce(_products, [terms(part, input_dim) for part in kernel.kernels])
 
 
-def _products(left: list[Term], right: list[Term]) -> list[Term]:
-    if not all(isinstance(term, Wave) for term in [*left, *right]):
+def _products(left: Sequence[Term], right: Sequence[Term]) -> Sequence[Term]:
+    waves = [[term for term in side if isinstance(term, Wave)] for side in (left, right)]
+    if len(waves[0]) + len(waves[1]) < len(left) + len(right):
         raise NoClosedForm("A product with a linear or white kernel has no closed form here.")
-    return [wave for a in left for b in right for wave in multiply(a, b)]
+    return [wave for a in waves[0] for b in waves[1] for wave in multiply(a, b)]
 
 
 def multiply(a: Wave, b: Wave) -> list[Wave]:
@@ -130,7 +132,7 @@ def multiply(a: Wave, b: Wave) -> list[Wave]:
     return [Wave(half, precision, a.frequency + sign * b.frequency) for sign in (1.0, -1.0)]
 
 
-def _on_all_inputs(kernel: Kernel, values: tf.Tensor, input_dim: int) -> tf.Tensor:
+def on_all_inputs(kernel: Kernel, values: tf.Tensor, input_dim: int) -> tf.Tensor:
     """Values for the inputs that a kernel is active on, as values for all: zero for the others."""
     values = tf.convert_to_tensor(values, gpflow.default_float())
     active = np.arange(input_dim)[kernel.active_dims]

@@ -50,11 +50,19 @@ def _deep_gp(posterior: Any, layers: Sequence[gd.layers.GPLayer], *args: Any, **
     return gd.models.DeepGP(layers, *args, posterior=posterior, **kwargs)
 
 
+def _fitc_ep(
+    layers: Sequence[gd.layers.GPLayer], *args: Any, num_samples: int, **kwargs: Any
+) -> Any:
+    del num_samples  # its training is deterministic
+    return gd.models.FITCEPDeepGP(layers, *args, **kwargs)
+
+
 FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "mean-field": partial(_deep_gp, gd.posteriors.MeanField),
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
     "fully-coupled": partial(_deep_gp, gd.posteriors.FullyCoupled),
     "block-structured": partial(_deep_gp, block_structured),
+    "fitc-ep": _fitc_ep,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""

@@ -36,7 +36,7 @@ def make_layer(case: Case, i: int) -> gd.layers.GPLayer:
     variance = case[f"l{i}_variance"]
     kernels: list[gpflow.kernels.Kernel] = []
     for t in range(len(Z)):
-        if case.meta["kernels"][i] == "linear":
+        if f"l{i}_lengthscales" not in case:
             kernels.append(gpflow.kernels.Linear(variance[t].copy()))
         else:
             lengthscales = case[f"l{i}_lengthscales"][t].copy()
@@ -77,10 +77,11 @@ def make_model(name: str) -> gd.models.FITCEPDeepGP:
 
 
 def data(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    Y = case["Y"]
+    single = case.meta["kind"] == "appC"
+    X, Y = (case["x"][None], case["y"][None]) if single else (case["X"], case["Y"])
     if case.meta["lik"] == "probit":
         Y = (Y + 1.0) / 2.0
-    return case["X"], Y.reshape(len(Y), -1)
+    return X, Y.reshape(len(Y), -1)
 
 
 def assert_equal(actual: object, expected: np.ndarray, rtol: float = 1e-9) -> None:
@@ -197,3 +198,73 @@ def test_psi_statistics(name: str) -> None:
             assert_equal(psi2(kernel, ZA, kernel, ZA, gaussian), case[f"psi2_{letter}_{kind}"])
         assert_equal(psi2(A, ZA, B, ZB, gaussian), case[f"psi2_AB_{kind}"])
         assert_equal(psi2(A, ZA, L, ZA, gaussian), case[f"psi2_AL_{kind}"])
+
+
+@pytest.mark.parametrize("name", case_names("appC"))
+def test_stochastic_ep(name: str) -> None:
+    """One step at one point: the new parameters of all layers' factors."""
+    case, model = load_case(name), make_model(name)
+    sep = gd.optimizers.StochasticEP(model, damping=case.meta["beta"])
+    X, Y = data(case)
+    for i, natural in enumerate(sep.propose((X, Y))):
+        assert_equal(natural.precision, case[f"l{i}_T1_new"], 1e-8)
+        assert_equal(natural.linear, case[f"l{i}_T2_new"], 1e-8)
+
+
+def exact_model(case: Case, likelihood: gpflow.likelihoods.Likelihood) -> gd.models.FITCEPDeepGP:
+    kernel = gpflow.kernels.SquaredExponential(case["variance"], case["lengthscales"])
+    return gd.models.FITCEPDeepGP([gd.layers.GPLayer(kernel, case["Z"].copy(), 1)], likelihood)
+
+
+def inducing_moments(model: gd.models.FITCEPDeepGP) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of u of a model of one GP."""
+    K, (A, W) = model._prior_covariances()[0], model._prepare()[0]
+    return (K @ tf.transpose(A)).numpy()[:, 0], (K - K @ W[0] @ K).numpy()
+
+
+def test_exact_fitc() -> None:
+    case = load_case("c24")
+    data = case["X"], case["y"][:, None]
+    model = exact_model(case, gpflow.likelihoods.Gaussian(float(case["noise"])))
+    model.num_data = len(data[0])
+    q = model.inducing_posterior
+    q.assign_natural_parameters(0, case["T1_exact"], case["T2_exact"])
+    mean, covariance = inducing_moments(model)
+    assert_equal(mean, case["fitc_mean"], 1e-8)
+    assert_equal(covariance, case["fitc_cov"], 1e-8)
+    assert_equal(model.energy(data), case["F_tied_at_exact_q"], 1e-8)
+    # One sweep of EP, with a factor for each point, is exact.
+    ep = gd.optimizers.ExpectationPropagation(model, data)
+    assert ep.sweep() == 0
+    mean, covariance = inducing_moments(model)
+    assert_equal(mean, case["fitc_mean"], 1e-7)
+    assert_equal(covariance, case["fitc_cov"], 1e-7)
+    assert_equal(ep.log_evidence(), case["fitc_lml"], 1e-8)
+
+
+def test_probit_ep() -> None:
+    case = load_case("c24")
+    data = case["X"], (case["probit_y"][:, None] + 1.0) / 2.0
+    model = exact_model(case, gpflow.likelihoods.Bernoulli(invlink=probit))
+    ep = gd.optimizers.ExpectationPropagation(model, data)
+    for _ in range(30):
+        assert ep.sweep() == 0
+    mean, covariance = inducing_moments(model)
+    assert_equal(mean, case["probit_ep_mean"], 1e-6)
+    assert_equal(covariance, case["probit_ep_cov"], 1e-6)
+    assert_equal(ep.log_evidence(), case["probit_ep_energy"], 1e-7)
+
+
+def test_one_point_and_identical_points() -> None:
+    case = load_case("c24")
+    model = exact_model(case, gpflow.likelihoods.Gaussian(float(case["noise"])))
+    q, x, y = model.inducing_posterior, case["X"][:1], case["y"][:1, None]
+    model.num_data = 1
+    for T1, T2 in ((case["T1_exact"], case["T2_exact"]), (np.eye(7)[None], np.ones([1, 7]))):
+        q.assign_natural_parameters(0, T1, T2)
+        assert_equal(model.energy((x, y)), case["n1_lml"])
+    # Nine times the same point: the exact factor is of rank one, up to what keeps it positive definite.
+    model.num_data = 9
+    q.assign_natural_parameters(0, case["ident_T1"] + 1e-9 * np.eye(7), case["ident_T2"])
+    nine = np.repeat(x, 9, axis=0), np.repeat(y, 9, axis=0)
+    assert_equal(model.energy(nine), case["ident_lml"], 1e-6)
