@@ -76,14 +76,14 @@ class SpectralMixture(Kernel):
 
 @terms.register(SpectralMixture, int)
 def _spectral_mixture(kernel: SpectralMixture, input_dim: int) -> list[Term]:
-    precisions = tf.square(2.0 * math.pi * kernel.bandwidths)
-    frequencies = 2.0 * math.pi * kernel.frequencies
-    log_weights = tf.math.log(tf.convert_to_tensor(kernel.weights))
+    precisions = tf.square(2.0 * math.pi * tf.convert_to_tensor(kernel.bandwidths))
+    frequencies = 2.0 * math.pi * tf.convert_to_tensor(kernel.frequencies)
+    log_weights = tf.unstack(tf.math.log(kernel.weights))
     return [
         Wave(
-            log_weights[q],
+            log_weight,
             on_all_inputs(kernel, precisions[q], input_dim),
             on_all_inputs(kernel, frequencies[q], input_dim),
         )
-        for q in range(log_weights.shape[0])
+        for q, log_weight in enumerate(log_weights)
     ]

@@ -48,11 +48,11 @@ class TiedFactor(Module):
     r"""
     The tied factors of all GPs of a deep GP, independent of each other (Bui et al. 2016, section 3).
 
-    A free number of the matrices is a thousandth to a tenth of what it stands for, so that one learning
-    rate serves all parameters of a model: they grow as the square root of the number of data.
+    L and z grow as the square root of the number of data. They are a multiple of their free numbers, so that
+    one learning rate serves all parameters of a model.
 
     :param layers: the layers whose inducing outputs the posterior is over. Only their sizes are kept.
-    :param scale: of the free numbers.
+    :param scale: the multiple.
     :param seed: of the small random initial values that tell the GPs of a layer apart.
     """
 
