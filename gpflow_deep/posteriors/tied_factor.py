@@ -126,7 +126,7 @@ class TiedFactor(Module):
         :param covariance: the prior's, [M, M] or [T, M, M], in float64.
         :param power: b; 1 for q.
         """
-        return self._solve(layer, covariance, power)[0]
+        return self._solve(layer, covariance, power).weights
 
     def cavity(
         self, layer: int, covariance: tf.Tensor, fraction: TensorType
@@ -135,29 +135,27 @@ class TiedFactor(Module):
         The weights of the cavity, and what a layer adds to the energy,
         :math:`\sum_t (1 - 1/\epsilon) \phi(q) + \phi(cavity) / \epsilon - \phi(prior)`.
 
-        With S_1 and S_b for :math:`b = 1 - \epsilon`, :math:`S_b = S_1^{1/2} (I - \epsilon D) S_1^{1/2}` and
-        D = I - S_1^-1, the terms that cancel drop out:
-        :math:`-\tfrac12 \log|S_1| - \tfrac{1}{2\epsilon} \log|I - \epsilon D|
-        - \tfrac12 (S_1^{-1} z)^T (z - S_b^{-1} z)`; for :math:`\epsilon = 0` it is minus the KL divergence
-        from the prior.
+        With :math:`b = 1 - \epsilon`, :math:`S_b = C C^T`, :math:`D = C^{-1} L^T K L C^{-T}` and
+        :math:`c = C^{-1} z`, :math:`S_1 = C (I + \epsilon D) C^T` and the terms that cancel drop out:
+
+        .. math::
+            -\tfrac12 \log|S_b| + \tfrac{b}{2\epsilon} \log|I + \epsilon D|
+            - \tfrac b2 c^T (I + \epsilon D)^{-1} D c,
+
+        minus the KL divergence from the prior for :math:`\epsilon = 0`.
 
         :param covariance: the prior's, [M, M] or [T, M, M], in float64.
         :param fraction: :math:`\epsilon = \alpha / N`, the share of the factors that the cavity lacks.
         """
-        weights, _, solved = self._solve(layer, covariance, 1.0 - fraction)
-        _, whole, solved_whole = self._solve(layer, covariance, 1.0)
-        targets = tf.cast(self.targets[layer], tf.float64)
-        quadratic = tf.reduce_sum(solved_whole * (targets - solved))
-        inverse = tf.linalg.triangular_solve(whole, _identity(whole))
-        D = _identity(whole) - tf.matmul(inverse, inverse, transpose_b=True)
-        log_determinant = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(whole)))
-        energy = -0.5 * (log_determinant + log_determinant_rate(D, fraction) + quadratic)
-        return weights, energy
+        power = 1.0 - fraction
+        weights, root, half, c = self._solve(layer, covariance, power)
+        D = tf.matmul(half, tf.matmul(covariance, half, transpose_b=True))
+        log_determinant = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+        rate, solved = small_perturbation(D, fraction, tf.linalg.matvec(D, c))
+        energy = log_determinant - power * (rate - tf.reduce_sum(c * solved))
+        return weights, -0.5 * energy
 
-    def _solve(
-        self, layer: int, covariance: tf.Tensor, power: TensorType
-    ) -> tuple[Weights, tf.Tensor, tf.Tensor]:
-        """The weights, the Cholesky factor of S_b and S_b^-1 z."""
+    def _solve(self, layer: int, covariance: tf.Tensor, power: TensorType) -> _Solved:
         factor = tf.cast(self.precision_sqrt[layer], tf.float64)  # L
         targets = tf.cast(self.targets[layer], tf.float64)  # z
         # Not by a cast, which takes Python's numbers through float32.
@@ -168,36 +166,50 @@ class TiedFactor(Module):
             f"I + b L^T K_MM L of layer {layer}",
             {"largest entry of L": tf.reduce_max(tf.abs(factor))},
         )
-        half = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(factor))  # [T, M, M]
-        whitened = tf.linalg.triangular_solve(root, targets[..., None])
-        mean = power * tf.matmul(half, whitened, transpose_a=True)[..., 0]
+        half = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(factor))
+        c = tf.linalg.triangular_solve(root, targets[..., None])
+        mean = power * tf.matmul(half, c, transpose_a=True)[..., 0]
         reduction = power * tf.matmul(half, half, transpose_a=True)
-        solved = tf.linalg.triangular_solve(root, whitened, adjoint=True)[..., 0]
-        return Weights(mean, reduction), root, solved
+        return _Solved(Weights(mean, reduction), root, half, c[..., 0])
 
 
-def log_determinant_rate(D: tf.Tensor, fraction: TensorType) -> tf.Tensor:
+class _Solved(NamedTuple):
+    """With C the Cholesky factor of S_b:"""
+
+    weights: Weights
+    root: tf.Tensor  # C
+    half: tf.Tensor  # C^-1 L^T
+    targets: tf.Tensor  # C^-1 z
+
+
+def small_perturbation(
+    D: tf.Tensor, fraction: TensorType, x: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    ``sum log|I - fraction D| / fraction`` without cancellation, for matrices D [T, M, M] with eigenvalues in
-    [0, 1); minus the sum of their traces for fraction 0.
+    ``sum log|I + fraction D| / fraction`` (the sum of the traces for fraction 0) and
+    ``(I + fraction D)^-1 x`` without cancellation, for positive semidefinite D [T, M, M] and x [T, M].
 
-    A small fraction has a short power series, as exact as the traces; of a large one the logarithm itself
-    has digits enough.
+    A small fraction of a D of eigenvalues up to about 1, such as a cavity's, has a short power series, as
+    exact as the traces; the logarithm itself has digits enough where the fraction is large.
     """
     known = tf.get_static_value(fraction)
     if known is None or known > _SERIES_BELOW:
         fraction = tf.convert_to_tensor(fraction, D.dtype)
-        root = tf.linalg.cholesky(_identity(D) - fraction * D)
-        return 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root))) / fraction
-    num_terms = 1 if known == 0 else math.ceil(math.log(1e-17) / math.log(known))
+        root = tf.linalg.cholesky(_identity(D) + fraction * D)
+        rate = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root))) / fraction
+        return rate, tf.linalg.cholesky_solve(root, x[..., None])[..., 0]
+    known = float(known)
+    num_terms = 1 if known == 0 else math.ceil(math.log(1e-17) / math.log(1.02 * known))
     powers = [_identity(D), D]
     while len(powers) - 1 < (num_terms + 1) // 2:
         powers.append(tf.matmul(powers[-1], D))
-    total = tf.zeros([], D.dtype)
+    rate, solution = tf.zeros([], D.dtype), x
     for k in range(num_terms, 0, -1):
         trace = tf.reduce_sum(powers[k // 2] * powers[k - k // 2])
-        total -= float(known) ** (k - 1) / k * trace
-    return total
+        rate += (-known) ** (k - 1) / k * trace
+        if known > 0:
+            solution = x - known * tf.linalg.matvec(D, solution)
+    return rate, solution
 
 
 def _identity(x: tf.Tensor) -> tf.Tensor:

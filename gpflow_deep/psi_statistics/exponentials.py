@@ -105,7 +105,8 @@ def exponential_sums(points: tf.Tensor, functions: tf.Tensor, weights: tf.Tensor
         def gradient(g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             if single:
                 # Of G = E * (g w^T) the products with x and y are products with E.
-                both = tf.matmul(E, tf.concat([g, g * x], axis=-1), transpose_a=True)
+                both = tf.matmul(tf.concat([g, g * x], axis=-1), E, transpose_a=True)
+                both = tf.linalg.matrix_transpose(both)
                 return g * tf.matmul(E, w * y), w * both[..., 1:], both[..., :1]
             G = E * tf.matmul(g, w, transpose_b=True)
             return (
@@ -114,7 +115,7 @@ def exponential_sums(points: tf.Tensor, functions: tf.Tensor, weights: tf.Tensor
                 tf.matmul(E, g, transpose_a=True),
             )
 
-        return tf.matmul(E, w), gradient
+        return tf.linalg.matvec(E, w[..., 0])[..., None] if single else tf.matmul(E, w), gradient
 
     return sums(points, functions, weights)
 
