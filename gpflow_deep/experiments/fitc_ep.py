@@ -10,14 +10,14 @@ import numpy as np
 
 from gpflow_deep.experiments.registry import register_model
 from gpflow_deep.experiments.settings import Settings
-from gpflow_deep.layers import build_layers
+from gpflow_deep.layers import build_separate_layers
 from gpflow_deep.models import FITCEPDeepGP
 
 __all__ = ["fitc_ep_1", "fitc_ep_2", "fitc_ep_3", "fitc_gp"]
 
 
 def _model(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, width: int) -> FITCEPDeepGP:
-    layers = build_layers(
+    layers = build_separate_layers(
         X,
         hidden_dims=(width,) * (settings.num_layers - 1),
         output_dim=Y.shape[1],

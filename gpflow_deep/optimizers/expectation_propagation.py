@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData
+from gpflow.base import RegressionData, TensorType
 
 from ..likelihoods import log_normaliser
 from ..models.fitc_ep import FITCEPDeepGP
@@ -112,14 +112,9 @@ class _Updates:
             updated.append(Natural(precision, d_mean + tf.linalg.matvec(precision, moved)))
         return updated
 
-    def _assign(self, naturals: Sequence[Natural]) -> None:
-        """Give the model's tied factor these parameters (of u), where rounding allows."""
-        for index, (precision, linear) in enumerate(naturals):
-            # A factor of few points has not the full rank that the parameterisation has.
-            diagonal = tf.linalg.diag_part(precision)
-            least = 1e-10 * tf.reduce_max(diagonal, axis=-1, keepdims=True)
-            precision = tf.linalg.set_diag(precision, diagonal + least)
-            self.model.inducing_posterior.assign_natural_parameters(index, precision, linear)
+    def _assign(self, layer: int, natural: Natural) -> None:
+        """Give a layer's tied factors these parameters (of u)."""
+        self.model.inducing_posterior.assign_natural_parameters(layer, *natural)
 
 
 class StochasticEP(_Updates):
@@ -135,32 +130,36 @@ class StochasticEP(_Updates):
         super().__init__(model, damping)
         self._compiled = tf.function(self._targets, autograph=False, reduce_retracing=True)
 
-    def step(self, data: RegressionData) -> float:
+    def step(self, data: RegressionData) -> list[np.ndarray]:
         """
-        One update of all layers' factors by a batch.
+        One update of all GPs' factors by a batch.
 
-        Where it would leave the positive definite cone it is halved until it does not.
+        Where a GP's would leave the positive definite cone, its share is halved until it does not, or the
+        update is rejected: far from an optimum the points may contradict each other so that a factor would
+        need a negative precision. A few steps of Adam help.
 
         :param data: inputs [N, D] and targets [N, P].
-        :return: the share that was taken; 0 for an update that was rejected.
+        :return: for every layer the share that each GP has taken [T]; 0 for a rejected update.
         """
-        old = self._old()
         new = self._compiled(*self.model._check_data(data))
-        share = self.damping
-        for _ in range(_MAX_HALVINGS):
-            try:
-                self._assign(_blend(old, new, share))
-            except ValueError:
-                share *= 0.5
-            else:
-                return share
-        self._assign(old)
-        return 0.0
+        shares = []
+        for layer, (old, target) in enumerate(zip(self._old(), new)):
+            share = np.full(len(old.linear), self.damping)
+            for _ in range(_MAX_HALVINGS):
+                blend = _blend(old, target, share[:, None, None])
+                inside = np.array([_is_positive(x) for x in blend.precision.numpy()])
+                if inside.all():
+                    break
+                share = np.where(inside, share, 0.5 * share)
+            share = np.where(inside, share, 0.0)
+            self._assign(layer, _blend(old, target, share[:, None, None]))
+            shares.append(share)
+        return shares
 
     def propose(self, data: RegressionData) -> list[Natural]:
         """The natural parameters of the N factors together that a full step would lead to, per layer."""
         new = self._compiled(*self.model._check_data(data))
-        return _blend(self._old(), new, self.damping)
+        return [_blend(old, target, self.damping) for old, target in zip(self._old(), new)]
 
     def _old(self) -> list[Natural]:
         posterior = self.model.inducing_posterior
@@ -223,7 +222,12 @@ class ExpectationPropagation(_Updates):
             positive definite.
         """
         rejected = int(self._compiled())
-        self._assign([Natural(*(tf.reduce_sum(x, axis=0) for x in site)) for site in self.sites])
+        for layer, site in enumerate(self.sites):
+            precision, linear = (tf.reduce_sum(x, axis=0) for x in site)
+            # Of few points the rank is less than full, which the parameterisation has.
+            diagonal = tf.linalg.diag_part(precision)
+            least = 1e-10 * tf.reduce_max(diagonal, axis=-1, keepdims=True)
+            self._assign(layer, Natural(tf.linalg.set_diag(precision, diagonal + least), linear))
         return rejected
 
     def log_evidence(self) -> tf.Tensor:
@@ -272,7 +276,7 @@ class ExpectationPropagation(_Updates):
                 Natural(w.precision - c.precision, w.linear - c.linear)
                 for w, c in zip(whole, cavity)
             ]
-            blended = _blend(old, new, self.damping)
+            blended = [_blend(before, after, self.damping) for before, after in zip(old, new)]
             total = [
                 Natural(c.precision + b.precision, c.linear + b.linear)
                 for c, b in zip(cavity, blended)
@@ -295,12 +299,21 @@ class ExpectationPropagation(_Updates):
         return rejected
 
 
-def _blend(old: Sequence[Natural], new: Sequence[Natural], share: float) -> list[Natural]:
-    """g^(1 - share) g_new^share"""
-    return [
-        Natural(*((1.0 - share) * a + share * b for a, b in zip(before, after)))
-        for before, after in zip(old, new)
-    ]
+def _blend(old: Natural, new: Natural, share: TensorType) -> Natural:
+    """g^(1 - share) g_new^share; ``share`` is a number or [T, 1, 1]."""
+    of_linear = share[..., 0] if isinstance(share, np.ndarray) else share
+    return Natural(
+        old.precision + share * (new.precision - old.precision),
+        old.linear + of_linear * (new.linear - old.linear),
+    )
+
+
+def _is_positive(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _whiten(natural: Natural, factor: tf.Tensor) -> Natural:

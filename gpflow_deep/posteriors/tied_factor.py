@@ -30,7 +30,6 @@ from ..linalg import cholesky
 __all__ = ["TiedFactor", "Weights"]
 
 _SERIES_BELOW = 1.0 / 64.0
-_INITIAL_PRECISION = 0.01
 
 
 class Weights(NamedTuple):
@@ -70,7 +69,7 @@ class TiedFactor(Module):
         rng = np.random.default_rng(seed)
         self.precision_sqrt, self.targets = [], []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
-            factor: np.ndarray = np.broadcast_to(_INITIAL_PRECISION**0.5 * np.eye(M), [T, M, M])
+            factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
             shift = tfp.bijectors.Scale(np.asarray(scale, gpflow.default_float()))
             self.targets.append(Parameter(0.1 * rng.standard_normal([T, M]), transform=shift))
