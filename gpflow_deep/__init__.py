@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         initialisation,
         kernels,
         layers,
+        likelihoods,
         metrics,
         models,
+        optimizers,
         plotting,
         posteriors,
+        psi_statistics,
         training,
     )
 
@@ -32,10 +35,13 @@ __all__ = [
     "initialisation",
     "kernels",
     "layers",
+    "likelihoods",
     "metrics",
     "models",
+    "optimizers",
     "plotting",
     "posteriors",
+    "psi_statistics",
     "training",
 ]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
 from gpflow_deep.experiments.published import find
+from gpflow_deep.experiments.ranks import Ranks
 from gpflow_deep.experiments.summary import Group
 
-__all__ = ["score_figure"]
+__all__ = ["rank_figure", "score_figure"]
 
 
 def score_figure(groups: Sequence[Group], metric: str) -> Figure:
@@ -51,5 +53,52 @@ def score_figure(groups: Sequence[Group], metric: str) -> Figure:
         panel.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
+    figure.tight_layout()
+    return figure
+
+
+def rank_figure(ranks: Ranks) -> Figure:
+    """
+    The critical-distance diagram: models at their average ranks, bars over those that do not differ
+    significantly, and the critical distance itself.
+    """
+    names, values = list(ranks.ranks), list(ranks.ranks.values())
+    k, cliques = len(names), ranks.cliques()
+    figure = Figure(figsize=(8.0, 1.5 + 0.3 * (math.ceil(k / 2) + len(cliques))), dpi=150)
+    axes = figure.subplots()
+    axes.axis("off")
+    axes.hlines(0.0, 1, k, color="black")
+    for tick in range(1, k + 1):
+        axes.vlines(tick, 0.0, 0.15, color="black")
+        axes.text(tick, 0.25, str(tick), ha="center", va="bottom")
+    axes.hlines(1.3, 1, 1 + ranks.critical_distance, color="C3", linewidth=2)
+    axes.text(
+        1 + ranks.critical_distance / 2,
+        1.35,
+        f"critical distance {ranks.critical_distance:.2f}",
+        ha="center",
+        va="bottom",
+        color="C3",
+    )
+    for index, clique in enumerate(cliques):
+        height = -0.3 - 0.3 * index
+        first, last = ranks.ranks[clique[0]], ranks.ranks[clique[-1]]
+        axes.hlines(height, first - 0.03, last + 0.03, color="black", linewidth=4)
+    start = -0.6 - 0.3 * len(cliques)
+    half = math.ceil(k / 2)
+    for index, (name, value) in enumerate(zip(names, values)):
+        left = index < half
+        height = start - 0.5 * (index if left else k - 1 - index)
+        end = 0.7 if left else k + 0.3
+        axes.plot([value, value, end], [0.0, height, height], color="C0", linewidth=1)
+        axes.text(
+            end + (-0.05 if left else 0.05),
+            height,
+            f"{name}  {value:.2f}" if left else f"{value:.2f}  {name}",
+            ha="right" if left else "left",
+            va="center",
+        )
+    axes.set_xlim(-1.5, k + 2.5)
+    axes.set_ylim(start - 0.5 * half, 2.0)
     figure.tight_layout()
     return figure

@@ -19,6 +19,7 @@ Builder = Callable[[np.ndarray, np.ndarray, Settings, int], Any]
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (
     "gpflow_deep.experiments.amortized",
+    "gpflow_deep.experiments.fitc_ep",
     "gpflow_deep.experiments.global_inducing",
     "gpflow_deep.experiments.structured",
 )

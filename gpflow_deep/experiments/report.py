@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpflow_deep.experiments.published import PUBLISHED_SHARES, find
+from gpflow_deep.experiments.ranks import average_ranks
 from gpflow_deep.experiments.results import Results
 from gpflow_deep.experiments.summary import Group, group, shares
 
@@ -33,7 +34,7 @@ def write_report(results: Path | str, output: Path | str) -> list[Path]:
     :raises ValueError: where there are no results.
     """
     # Importing matplotlib takes a while; tables do without.
-    from gpflow_deep.experiments.figures import score_figure
+    from gpflow_deep.experiments.figures import rank_figure, score_figure
 
     groups = _groups(Results(results))
     output = Path(output)
@@ -45,6 +46,12 @@ def write_report(results: Path | str, output: Path | str) -> list[Path]:
         score_figure([entry for entry in groups if entry.study == study], _HEADLINE).savefig(path)
         text += f"\n![{_COLUMNS[_HEADLINE]}, {study}]({path.name})\n"
         written.append(path)
+        ranks = average_ranks([entry for entry in groups if entry.study == study], _HEADLINE)
+        if ranks is not None:
+            path = output / f"{study}-ranks.png"
+            rank_figure(ranks).savefig(path)
+            text += f"\n![Average ranks, {study}]({path.name})\n"
+            written.append(path)
     written[0].write_text(text, encoding="utf-8")
     return written
 
@@ -64,6 +71,7 @@ def markdown(results: Path | str) -> str:
         for dataset in _unique(entry.dataset for entry in groups if entry.study == study):
             here = [entry for entry in groups if (entry.study, entry.dataset) == (study, dataset)]
             parts += [f"## {study}: {dataset}\n", _score_table(study, dataset, here, sources)]
+        parts += _rank_table(study, [entry for entry in groups if entry.study == study])
     share_table = _share_table(store, groups, sources)
     if share_table:
         parts += ["## Share of test points with the higher log density\n", share_table]
@@ -104,6 +112,18 @@ def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: lis
             cell = _cited(theirs.value, theirs.error, theirs.source, sources)
             rows.append([f"{model} (L={num_layers})", *[""] * (len(header) - 2), cell])
     return _table(header, rows)
+
+
+def _rank_table(study: str, groups: Sequence[Group]) -> list[str]:
+    ranks = average_ranks(groups, _HEADLINE)
+    if ranks is None:
+        return []
+    rows = [[label, f"{value:.2f}"] for label, value in ranks.ranks.items()]
+    explanation = (
+        f"By test log-likelihood, over {', '.join(ranks.datasets)}. Two models differ significantly (Nemenyi"
+        f" test at 0.05; Demsar 2006) where their ranks differ by more than {ranks.critical_distance:.2f}.\n"
+    )
+    return [f"## {study}: average ranks\n", explanation, _table(["model", "average rank"], rows)]
 
 
 def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from .amortized import AmortizedGPLayer, LocalPosterior
 from .base import Layer
-from .build import build_amortized_layers, build_layers
+from .build import build_amortized_layers, build_layers, build_separate_layers
 from .gp_layer import GPLayer, Projection
 from .networks import MLP, AffineMaps
 
@@ -16,4 +16,5 @@ __all__ = [
     "Projection",
     "build_amortized_layers",
     "build_layers",
+    "build_separate_layers",
 ]

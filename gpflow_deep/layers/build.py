@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 import gpflow
 import numpy as np
 from gpflow.base import Parameter, TensorType
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
-from ..validation import check_inputs, check_positive_integer
+from ..validation import check_inputs, check_kernel, check_positive_integer
 from .amortized import AmortizedGPLayer
 from .gp_layer import GPLayer
 
-__all__ = ["build_amortized_layers", "build_layers"]
+__all__ = ["build_amortized_layers", "build_layers", "build_separate_layers"]
 
 KernelFactory = Callable[[int, int], Kernel]
 
@@ -58,12 +59,7 @@ def build_layers(
     :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, or a factory's kernel is none.
     """
     X = check_inputs(X, "X")
-    if np.ndim(hidden_dims) != 1:
-        raise TypeError(
-            f"hidden_dims: expected a sequence of widths such as (5, 5), got {hidden_dims!r}."
-        )
-    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
-    widths.append(check_positive_integer(output_dim, "output_dim"))
+    widths = _widths(hidden_dims, output_dim)
     sizes = _per_layer(num_inducing, len(widths))
     centres = {size: kmeans_inducing_inputs(X, size, seed=seed) for size in set(sizes)}
     make_kernel = kernel_factory or _ard_squared_exponential
@@ -152,3 +148,70 @@ def _per_layer(num_inducing: int | Sequence[int], num_layers: int) -> list[int]:
             f" {num_inducing!r}."
         )
     return [check_positive_integer(size, "num_inducing") for size in sizes]
+
+
+def build_separate_layers(
+    X: TensorType,
+    hidden_dims: Sequence[int] = (2,),
+    output_dim: int = 1,
+    num_inducing: int = 50,
+    *,
+    kernel_factory: KernelFactory | None = None,
+    seed: int = 0,
+) -> list[GPLayer]:
+    """
+    Layers in which every GP has its own kernel and inducing inputs, with the initial values of Bui et al.
+    2016: zero mean functions; in the first layer inducing inputs by k-means, different ones for each GP, and
+    in higher ones within [-1, 1], where smooth functions of a lengthscale of 1 have their values.
+
+    Hidden functions of variance 1 without a mean function have to be learned from nothing, which a moment
+    matching model does well and a sampled one does not: :func:`build_layers` is for those.
+
+    :param X: training inputs [N, D], scaled to about unit variance.
+    :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP.
+    :param output_dim: number of GPs of the last layer.
+    :param num_inducing: inducing points M of every GP; at most the number of distinct inputs is used in the
+        first layer.
+    :param kernel_factory: makes a kernel from (input dimension, layer index).
+    :param seed: of k-means and of the higher layers' inducing inputs.
+    :raises ValueError: where X is not a finite, non-empty matrix, or a width is not positive.
+    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, or a factory's kernel is none.
+    """
+    X = check_inputs(X, "X")
+    widths = _widths(hidden_dims, output_dim)
+    M = check_positive_integer(num_inducing, "num_inducing")
+    rng = np.random.default_rng(seed)
+    make_kernel = kernel_factory or _squared_exponential_of_layer
+    layers = []
+    for index, (input_dim, width) in enumerate(zip([X.shape[1], *widths], widths)):
+        kernels = [make_kernel(input_dim, index) for _ in range(width)]
+        if index == 0:
+            Zs = [kmeans_inducing_inputs(X, M, seed=seed + gp) for gp in range(width)]
+        elif input_dim == 1:
+            Zs = [np.linspace(-1.0, 1.0, M, dtype=X.dtype)[:, None] for _ in range(width)]
+        else:
+            Zs = [rng.uniform(-1.0, 1.0, [M, input_dim]).astype(X.dtype) for _ in range(width)]
+        points = [InducingPoints(Z) for Z in Zs]
+        layers.append(
+            GPLayer(
+                SeparateIndependent([check_kernel(kernel, 1) for kernel in kernels]),
+                SeparateIndependentInducingVariables(points),
+                width,
+                name=f"layer_{index}",
+            )
+        )
+    return layers
+
+
+def _squared_exponential_of_layer(input_dim: int, layer: int) -> Kernel:
+    lengthscale = input_dim**0.5 if layer == 0 else 1.0
+    return gpflow.kernels.SquaredExponential(lengthscales=np.full(input_dim, lengthscale))
+
+
+def _widths(hidden_dims: Sequence[int], output_dim: int) -> list[int]:
+    if np.ndim(hidden_dims) != 1:
+        raise TypeError(
+            f"hidden_dims: expected a sequence of widths such as (5, 5), got {hidden_dims!r}."
+        )
+    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
+    return [*widths, check_positive_integer(output_dim, "output_dim")]

@@ -78,7 +78,12 @@ class GPLayer(Layer):
         return None if self.inducing_variable is None else input_dim(self.inducing_variable)
 
     @property
-    def _own_inducing_variable(self) -> InducingVariables:
+    def own_inducing_variable(self) -> InducingVariables:
+        """
+        The layer's inducing variables.
+
+        :raises ValueError: where it has none.
+        """
         if self.inducing_variable is None:
             raise ValueError(
                 f"inducing_variable: expected inducing variables of {self.name} for this use, got None."
@@ -92,7 +97,7 @@ class GPLayer(Layer):
 
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
-        K = Kuu(self._own_inducing_variable, self.kernel, gpflow.config.default_jitter())
+        K = Kuu(self.own_inducing_variable, self.kernel, gpflow.config.default_jitter())
         factor = self._factorise(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
 
@@ -140,7 +145,7 @@ class GPLayer(Layer):
         N, S = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self._own_inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, N S]
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
@@ -208,7 +213,7 @@ class GPLayer(Layer):
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self._own_inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
@@ -231,7 +236,7 @@ class GPLayer(Layer):
             return
         X = tf.zeros([1, self.input_dim], gpflow.default_float())
         try:
-            Kuf(self._own_inducing_variable, self.kernel, X)
+            Kuf(self.own_inducing_variable, self.kernel, X)
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"

@@ -2,8 +2,10 @@
 
 from .amortized import AmortizedDeepGP
 from .base import DeepGPModel, LayerOutput
+from .collapsed import collapsed_evidence
 from .deep_gp import DeepGP
 from .deep_sigma_point import DeepSigmaPointProcess
+from .fitc_ep import FITCEPDeepGP, LayerMoments
 from .global_inducing import GlobalInducingDeepGP
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
@@ -13,8 +15,11 @@ __all__ = [
     "DeepGP",
     "DeepGPModel",
     "DeepSigmaPointProcess",
+    "FITCEPDeepGP",
     "GlobalInducingDeepGP",
     "InputDependentSVGP",
+    "LayerMoments",
     "LayerOutput",
     "OrthogonalSVGP",
+    "collapsed_evidence",
 ]

@@ -199,6 +199,29 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             return tf.ones([], float_type)
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
 
+    def _sample_joint(
+        self,
+        X: tf.Tensor,
+        inducing_outputs: Sequence[tf.Tensor],
+        factors: Sequence[tf.Tensor],
+        seed: TensorType | None = None,
+    ) -> tf.Tensor:
+        """
+        Coherent draws [S, N, T_l] of the functions of the layers whose inducing outputs are given.
+
+        :param X: [N, D].
+        :param inducing_outputs: per layer [S, T, M].
+        :param factors: of all layers, what :meth:`GPLayer.factorise` returned.
+        """
+        shapes = [[*v.shape[:2], tf.shape(X)[0], 1] for v in inducing_outputs]
+        noise = standard_normals(shapes, seed)
+        S = inducing_outputs[0].shape[0] if inducing_outputs else 1
+        F = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))])
+        for index, (v, z) in enumerate(zip(inducing_outputs, noise)):
+            mean, scale = self.layers[index].joint_conditional(F, factors[index], v)
+            F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
+        return F
+
 
 def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
     if (

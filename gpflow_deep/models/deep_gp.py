@@ -307,7 +307,7 @@ class DeepGP(DeepGPModel):
         noise = standard_normals(self._inducing_shapes(S), seeds[0])
         noise[-1] = tf.zeros_like(noise[-1])
         draws = self.inducing_posterior.sample(prepared.moments, noise)
-        F = self._sample_joint(Xnew, draws[:-1], prepared, S, seeds[1])
+        F = self._sample_joint(Xnew, draws[:-1], prepared.factors, seeds[1])
         return self._joint_output(F, draws[-1], prepared)
 
     def _joint_mixture_of_sites(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
@@ -347,7 +347,7 @@ class DeepGP(DeepGPModel):
         if full_cov:
             noise = standard_normals(self._inducing_shapes(num_samples))
             draws = self.inducing_posterior.sample(prepared.moments, noise)
-            return self._sample_joint(Xnew, draws, prepared, num_samples)
+            return self._sample_joint(Xnew, draws, prepared.factors)
 
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             shapes = [[num_samples, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
@@ -356,23 +356,6 @@ class DeepGP(DeepGPModel):
             return (_samples_first(sample, num_samples),)
 
         return in_parts(part, Xnew, num_samples)[0]
-
-    def _sample_joint(
-        self,
-        X: tf.Tensor,
-        inducing_outputs: Sequence[tf.Tensor],
-        prepared: Prepared,
-        num_samples: int,
-        seed: TensorType | None = None,
-    ) -> tf.Tensor:
-        """Coherent draws [S, N, T_l] of the functions of the layers whose inducing outputs are given."""
-        shapes = [[num_samples, v.shape[1], tf.shape(X)[0], 1] for v in inducing_outputs]
-        noise = standard_normals(shapes, seed)
-        F = tf.broadcast_to(X, [num_samples, *tf.unstack(tf.shape(X))])
-        for layer, factor, v, z in zip(self.layers, prepared.factors, inducing_outputs, noise):
-            mean, scale = layer.joint_conditional(F, factor, v)
-            F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
-        return F
 
     def _inducing_shapes(self, num_samples: int | None) -> list[list[int | None]]:
         return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]

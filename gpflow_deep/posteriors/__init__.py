@@ -7,6 +7,7 @@ from .mean_field import MeanField
 from .orthogonal import Orthogonal
 from .pseudo_observations import PseudoObservations
 from .stripes_and_arrow import StripesAndArrow
+from .tied_factor import TiedFactor
 
 __all__ = [
     "BlockStructured",
@@ -21,4 +22,5 @@ __all__ = [
     "PseudoObservations",
     "Recursion",
     "StripesAndArrow",
+    "TiedFactor",
 ]

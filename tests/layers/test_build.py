@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
 from gpflow_deep.initialisation import kmeans_inducing_inputs, linear_mean_function
-from gpflow_deep.layers import build_layers
+from gpflow_deep.layers import build_layers, build_separate_layers
 
 X = np.random.default_rng(0).standard_normal((60, 3)) * [2.0, 1.0, 0.5]
 
@@ -214,3 +214,27 @@ def test_bad_input_is_refused(name: str) -> None:
     error, match, arguments = BAD[name]
     with pytest.raises(error, match=match):
         build_layers(**{"X": X, "num_inducing": 5, **arguments})
+
+
+def test_separate_layers() -> None:
+    first, second = build_separate_layers(X, hidden_dims=(2,), output_dim=3, num_inducing=10)
+    for layer, D, T in ((first, 3, 2), (second, 2, 3)):
+        assert layer.num_latent_gps == len(layer.kernel.kernels) == T
+        assert layer.num_inducing == 10
+        assert type(layer.mean_function) is gpflow.mean_functions.Zero
+        Zs = [each.Z.numpy() for each in layer.inducing_variable.inducing_variables]
+        assert all(Z.shape == (10, D) for Z in Zs)
+        assert np.abs(Zs[0] - Zs[1]).max() > 0.1
+    assert max(np.abs(Z).max() for Z in Zs) <= 1.0
+    one = build_separate_layers(
+        X, hidden_dims=(1,), num_inducing=5, kernel_factory=lambda D, i: gpflow.kernels.Matern52()
+    )[1]
+    np.testing.assert_allclose(
+        one.inducing_variable.inducing_variables[0].Z[:, 0], np.linspace(-1, 1, 5)
+    )
+    assert type(one.kernel.kernels[0]) is gpflow.kernels.Matern52
+    again = build_separate_layers(X, hidden_dims=(2,), output_dim=3, num_inducing=10)[1]
+    np.testing.assert_array_equal(again.inducing_variable.inducing_variables[0].Z, Zs[0])
+    for hidden_dims, error in ((2, TypeError), ((0,), ValueError)):
+        with pytest.raises(error, match="hidden_dims"):
+            build_separate_layers(X, hidden_dims=hidden_dims)

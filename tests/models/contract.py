@@ -69,6 +69,13 @@ def _amortized(rule: str, layers: Any, *args: Any, **kwargs: Any) -> Any:
     return gd.models.AmortizedDeepGP(amortized, *args, amortization=rule, **kwargs)
 
 
+def _fitc_ep(
+    layers: Sequence[gd.layers.GPLayer], *args: Any, num_samples: int, **kwargs: Any
+) -> Any:
+    del num_samples  # its training is deterministic
+    return gd.models.FITCEPDeepGP(layers, *args, **kwargs)
+
+
 FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "mean-field": partial(_deep_gp, gd.posteriors.MeanField),
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
@@ -78,6 +85,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "sigma-points": _sigma_points,
     "amortized-samples": partial(_amortized, "AR1"),
     "amortized-sites": partial(_amortized, "AR2P", predictive_objective=True),
+    "fitc-ep": _fitc_ep,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""

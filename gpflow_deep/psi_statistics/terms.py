@@ -1,0 +1,144 @@
+r"""
+The parts of kernels whose expectations under a Gaussian have a closed form.
+
+A *wave* is a squared exponential times a cosine, of the difference of two inputs,
+
+.. math::
+    w(h, z) = e^a \exp(-\tfrac12 (h - z)^T P (h - z)) \cos(\omega^T (h - z)),
+
+with a diagonal P that may have zeros: the constant, the cosine, the squared exponential on some of the
+inputs and every component of a spectral mixture are waves, and products of waves are sums of waves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import (
+    Constant,
+    Cosine,
+    Kernel,
+    Linear,
+    Product,
+    SquaredExponential,
+    Sum,
+    White,
+)
+from gpflow.utilities import Dispatcher
+
+__all__ = ["LinearTerm", "NoClosedForm", "Term", "Wave", "WhiteTerm", "on_all_inputs", "terms"]
+
+
+class NoClosedForm(NotImplementedError):
+    """The expectations of a kernel under a Gaussian are not known in closed form."""
+
+
+class Wave(NamedTuple):
+    """exp(log_amplitude - (h - z)^T P (h - z) / 2) cos(frequency^T (h - z))."""
+
+    log_amplitude: tf.Tensor  # []
+    precision: tf.Tensor  # [D], the diagonal of P
+    frequency: tf.Tensor | None = None  # [D]; None for no cosine
+
+
+class LinearTerm(NamedTuple):
+    """sum_d variance_d h_d z_d."""
+
+    variance: tf.Tensor  # [D]
+
+
+class WhiteTerm(NamedTuple):
+    """Noise of its own at every input: it is in no covariance with inducing outputs."""
+
+    variance: tf.Tensor  # []
+
+
+Term = Wave | LinearTerm | WhiteTerm
+
+terms = Dispatcher("terms")
+"""
+``terms(kernel, input_dim)``: the list of terms whose sum a kernel is. Register a function for a kernel
+of your own: ``@terms.register(MyKernel, int)``.
+
+:raises NoClosedForm: where it is not such a sum.
+"""
+
+
+@terms.register(Kernel, int)
+def _unknown(kernel: Kernel, input_dim: int) -> list[Term]:
+    del input_dim
+    raise NoClosedForm(f"{type(kernel).__name__} has no closed form under a Gaussian.")
+
+
+@terms.register(SquaredExponential, int)
+def _squared_exponential(kernel: SquaredExponential, input_dim: int) -> list[Term]:
+    precision = on_all_inputs(kernel, tf.square(1.0 / kernel.lengthscales), input_dim)
+    return [Wave(tf.math.log(tf.convert_to_tensor(kernel.variance)), precision)]
+
+
+@terms.register(Cosine, int)
+def _cosine(kernel: Cosine, input_dim: int) -> list[Term]:
+    frequency = on_all_inputs(kernel, 2.0 * math.pi / kernel.lengthscales, input_dim)
+    log_amplitude = tf.math.log(tf.convert_to_tensor(kernel.variance))
+    return [Wave(log_amplitude, tf.zeros_like(frequency), frequency)]
+
+
+@terms.register(Constant, int)
+def _constant(kernel: Constant, input_dim: int) -> list[Term]:
+    variance = tf.convert_to_tensor(kernel.variance)
+    return [Wave(tf.math.log(variance), tf.zeros([input_dim], variance.dtype))]
+
+
+@terms.register(White, int)
+def _white(kernel: White, input_dim: int) -> list[Term]:
+    del input_dim
+    return [WhiteTerm(tf.convert_to_tensor(kernel.variance))]
+
+
+@terms.register(Linear, int)
+def _linear(kernel: Linear, input_dim: int) -> list[Term]:
+    return [LinearTerm(on_all_inputs(kernel, kernel.variance, input_dim))]
+
+
+@terms.register(Sum, int)
+def _sum(kernel: Sum, input_dim: int) -> list[Term]:
+    return [term for part in kernel.kernels for term in terms(part, input_dim)]
+
+
+@terms.register(Product, int)
+def _product(kernel: Product, input_dim: int) -> Sequence[Term]:
+    return reduce(_products, [terms(part, input_dim) for part in kernel.kernels])
+
+
+def _products(left: Sequence[Term], right: Sequence[Term]) -> Sequence[Term]:
+    waves = [[term for term in side if isinstance(term, Wave)] for side in (left, right)]
+    if len(waves[0]) + len(waves[1]) < len(left) + len(right):
+        raise NoClosedForm("A product with a linear or white kernel has no closed form here.")
+    return [wave for a in waves[0] for b in waves[1] for wave in multiply(a, b)]
+
+
+def multiply(a: Wave, b: Wave) -> list[Wave]:
+    """The product of two waves: one wave, or two where both have a cosine."""
+    log_amplitude, precision = a.log_amplitude + b.log_amplitude, a.precision + b.precision
+    if a.frequency is None or b.frequency is None:
+        return [Wave(log_amplitude, precision, b.frequency if a.frequency is None else a.frequency)]
+    half = log_amplitude - math.log(2.0)
+    return [Wave(half, precision, a.frequency + sign * b.frequency) for sign in (1.0, -1.0)]
+
+
+def on_all_inputs(kernel: Kernel, values: tf.Tensor, input_dim: int) -> tf.Tensor:
+    """Values for the inputs that a kernel is active on, as values for all: zero for the others."""
+    values = tf.convert_to_tensor(values, gpflow.default_float())
+    active = np.arange(input_dim)[kernel.active_dims]
+    values = tf.broadcast_to(values, [len(active)])
+    if len(active) == input_dim and (active == np.arange(input_dim)).all():
+        return values
+    return tf.linalg.matvec(
+        np.eye(input_dim)[:, active].astype(values.dtype.as_numpy_dtype), values
+    )

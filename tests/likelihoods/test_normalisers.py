@@ -1,0 +1,116 @@
+"""log Z of every kind of likelihood against dense quadrature and its limits."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import (
+    Bernoulli,
+    Gaussian,
+    Likelihood,
+    MultiClass,
+    Poisson,
+    Softmax,
+    StudentT,
+)
+
+from gpflow_deep.draws import quasi_normals
+from gpflow_deep.likelihoods import log_normaliser, probit
+
+RNG = np.random.default_rng(0)
+N = 5
+X = tf.constant(RNG.normal(size=(N, 1)))
+MEAN = tf.constant(RNG.normal(size=(N, 1)))
+VARIANCE = tf.constant(RNG.uniform(0.1, 2.0, size=(N, 1)))
+SCALAR = {
+    "gaussian": (lambda: Gaussian(0.3), RNG.normal(size=(N, 1))),
+    "heteroscedastic": (
+        lambda: Gaussian(scale=gpflow.functions.Linear([[0.3]], 1.0)),
+        RNG.normal(size=(N, 1)),
+    ),
+    "bernoulli": (Bernoulli, RNG.integers(0, 2, size=(N, 1)).astype(float)),
+    "probit": (
+        lambda: Bernoulli(invlink=probit),
+        RNG.integers(0, 2, size=(N, 1)).astype(float),
+    ),
+    "poisson": (Poisson, RNG.poisson(2.0, size=(N, 1)).astype(float)),
+    "student": (StudentT, RNG.normal(size=(N, 1))),
+}
+
+
+def by_quadrature(likelihood: Likelihood, Y: np.ndarray, alpha: float) -> np.ndarray:
+    f = np.linspace(-9.0, 9.0, 4001)[:, None, None]
+    F = MEAN + f * tf.sqrt(VARIANCE)
+    log_p = likelihood._scalar_log_prob(X[None], F, tf.constant(Y)[None]).numpy()[..., 0]
+    density = np.exp(-0.5 * f[..., 0] ** 2) / np.sqrt(2 * np.pi) * (f[1, 0, 0] - f[0, 0, 0])
+    if alpha == 0:
+        return (density * log_p).sum(0)
+    return np.log((density * np.exp(alpha * log_p)).sum(0)) / alpha
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("name", SCALAR)
+def test_one_function(name: str, alpha: float) -> None:
+    make, Y = SCALAR[name]
+    likelihood = make()
+    expected = by_quadrature(likelihood, Y, alpha)
+    for covariance in (VARIANCE, VARIANCE[..., None]):
+        actual = log_normaliser(likelihood, X, MEAN, covariance, tf.constant(Y), alpha)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_small_powers_tend_to_the_expected_log_density() -> None:
+    likelihood, Y = Gaussian(0.3), tf.constant(RNG.normal(size=(N, 1)))
+    limit = likelihood.variational_expectations(X, MEAN, VARIANCE, Y)
+    for covariance in (VARIANCE, VARIANCE[..., None]):
+        assert_limit = log_normaliser(likelihood, X, MEAN, covariance, Y, 0.0)
+        np.testing.assert_allclose(assert_limit, limit, rtol=1e-12)
+        near = log_normaliser(likelihood, X, MEAN, covariance, Y, 1e-9)
+        np.testing.assert_allclose(near, limit, rtol=1e-6)
+
+
+def test_far_tail_of_the_probit() -> None:
+    """Where the probability itself is below the smallest double."""
+    far = tf.constant([[-60.0]], tf.float64)
+    value = log_normaliser(
+        Bernoulli(invlink=probit), far, far, tf.ones_like(far), tf.ones_like(far)
+    )
+    z = 60.0 / np.sqrt(2.0)
+    assert value.numpy()[0] == pytest.approx(-0.5 * z**2 - np.log(z * np.sqrt(2 * np.pi)), rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_correlated_gaussian_outputs(alpha: float) -> None:
+    """The closed form against the same by draws."""
+    root = RNG.normal(size=(N, 2, 2)) * 0.5
+    V = tf.constant(root @ np.swapaxes(root, 1, 2))
+    mean, Y = tf.constant(RNG.normal(size=(N, 2))), tf.constant(RNG.normal(size=(N, 2)))
+    closed = log_normaliser(Gaussian(0.4), X, mean, V, Y, alpha)
+    noise = quasi_normals(2**15, [2], 0)[0]
+    F = mean + tf.einsum("npq,sq->snp", np.linalg.cholesky(V), noise)
+    log_p = tf.reduce_sum(gpflow.logdensities.gaussian(Y, F, tf.constant(0.4, F.dtype)), axis=-1)
+    drawn = (tf.reduce_logsumexp(alpha * log_p, axis=0) - np.log(len(noise))) / alpha
+    np.testing.assert_allclose(closed, drawn, rtol=1e-3, atol=1e-3)
+
+
+def test_classes() -> None:
+    Y = tf.constant([[0], [1], [2], [1], [0]], tf.int64)
+    mean, variance = tf.constant(RNG.normal(size=(N, 3))), tf.ones([N, 3], tf.float64)
+    with pytest.raises(ValueError, match=r"noise: expected .*\[S, 3\].*Softmax.*None"):
+        log_normaliser(Softmax(3), X, mean, variance, Y)
+    noise = quasi_normals(4096, [3], 0)[0]
+    for covariance in (variance, tf.linalg.diag(variance)):
+        log_Z = [
+            log_normaliser(
+                Softmax(3), X, mean, covariance, tf.fill([N, 1], np.int64(c)), 1.0, noise
+            )
+            for c in range(3)
+        ]
+        np.testing.assert_allclose(np.exp(log_Z).sum(0), 1.0)
+    robust = MultiClass(3)
+    np.testing.assert_allclose(
+        log_normaliser(robust, X, mean, variance, Y),
+        robust.predict_log_density(X, mean, variance, Y),
+    )

@@ -1,0 +1,279 @@
+"""What FITC-EP must agree with: other models, limits, sampling, itself in other guises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Softmax, StudentT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpflow_deep as gd
+from gpflow_deep.layers.covariances import Kuf, Kuu
+from gpflow_deep.posteriors.tied_factor import small_perturbation
+from tests.models.contract import XNEW, X, Y, make_model, randomise
+
+
+def fitc(hidden_dims: tuple[int, ...] = (2,), likelihood: Any = None, **settings: Any) -> Any:
+    layers = gd.layers.build_layers(X, hidden_dims, settings.pop("output_dim", 1), 5)
+    settings = {"num_data": len(X), **settings}
+    model = gd.models.FITCEPDeepGP(layers, likelihood or Gaussian(0.1), **settings)
+    randomise(model)
+    return model
+
+
+# ---------------------------------------------------------------- one layer
+
+
+def set_exact_factor(model: Any, alpha: float) -> None:
+    """The product of the exact factors of power EP with a Gaussian likelihood and one layer."""
+    (layer,) = model.layers
+    K = Kuu(layer.inducing_variable, layer.kernel, gpflow.config.default_jitter()).numpy()
+    k = Kuf(layer.inducing_variable, layer.kernel, tf.constant(X)).numpy()
+    w = np.linalg.solve(K, k)  # [M, N]
+    residual = layer.kernel(X, full_cov=False).numpy() - (k * w).sum(0)
+    noise = alpha * residual + model.likelihood.variance.numpy()
+    T1, T2 = (w / noise) @ w.T, (w / noise) @ (Y - layer.mean_function(X).numpy())
+    model.inducing_posterior.assign_natural_parameters(0, T1[None], T2.T)
+
+
+def one_layer(alpha: float = 1.0) -> Any:
+    return fitc((), alpha=alpha)
+
+
+def gpflow_model(model: Any, make: type) -> Any:
+    (layer,) = model.layers
+    return make(
+        (X, Y),
+        layer.kernel,
+        layer.inducing_variable,
+        noise_variance=float(model.likelihood.variance.numpy()),
+    )
+
+
+def test_exact_factor_is_fitc() -> None:
+    """GPflow's FITC: its evidence, its predictions, and EP's and stochastic EP's fixed point."""
+    model = one_layer()
+    set_exact_factor(model, 1.0)
+    theirs = gpflow_model(model, gpflow.models.GPRFITC)
+    evidence = theirs.maximum_log_likelihood_objective()
+    expected = theirs.predict_f(XNEW)
+    ours = gd.models.collapsed_evidence(model.layers[0], model.likelihood, (X, Y))
+    np.testing.assert_allclose(ours, evidence, rtol=1e-9)
+    np.testing.assert_allclose(model.predict_f(XNEW), expected, rtol=1e-6, atol=1e-8)
+    for full_cov in (False, True):
+        np.testing.assert_allclose(
+            model.predict_f(XNEW, full_cov=full_cov)[1],
+            theirs.predict_f(XNEW, full_cov=full_cov)[1],
+            rtol=1e-6,
+            atol=1e-8,
+        )
+
+    randomise(model.inducing_posterior)
+    sep = gd.optimizers.StochasticEP(model, damping=1.0)
+    # The exact factors do not depend on the cavity: all points at once are there in one step, ...
+    assert sep.step((X, Y)) == [1.0]
+    np.testing.assert_allclose(model.predict_f(XNEW), expected, rtol=1e-6, atol=1e-8)
+    # ... where they stay.
+    assert sep.step((X, Y)) == [1.0]
+    np.testing.assert_allclose(model.predict_f(XNEW), expected, rtol=1e-6, atol=1e-8)
+
+    randomise(model.inducing_posterior)
+    ep = gd.optimizers.ExpectationPropagation(model, (X, Y))
+    assert ep.sweep() == 0
+    np.testing.assert_allclose(ep.log_evidence(), evidence, rtol=1e-8)
+    np.testing.assert_allclose(model.predict_f(XNEW), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_evidence_of_ep_has_the_gradients_of_fitc() -> None:
+    """At fixed factors, as at EP's fixed point they may be."""
+    model = one_layer()
+    data = X[:6], Y[:6]
+    ep = gd.optimizers.ExpectationPropagation(model, data)
+    ep.sweep()
+    variables = [p.unconstrained_variable for p in model.layers[0].kernel.trainable_parameters]
+    variables += model.likelihood.trainable_variables
+    with tf.GradientTape(persistent=True) as tape:
+        energy = ep.log_evidence()
+        exact = gd.models.collapsed_evidence(model.layers[0], model.likelihood, data)
+    for one, other in zip(
+        tape.gradient(energy, variables), tape.gradient(exact, variables), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_variational_limit_is_titsias() -> None:
+    """At the optimal factor the energy of power 0 is the bound; elsewhere it is below."""
+    model = one_layer(alpha=0.0)
+    set_exact_factor(model, 0.0)
+    theirs = gpflow_model(model, gpflow.models.SGPR)
+    np.testing.assert_allclose(model.energy((X, Y)), theirs.elbo(), rtol=1e-7)
+    collapsed = gd.models.collapsed_evidence(model.layers[0], model.likelihood, (X, Y), alpha=0.0)
+    np.testing.assert_allclose(collapsed, theirs.elbo(), rtol=1e-9)
+    np.testing.assert_allclose(model.predict_f(XNEW), theirs.predict_f(XNEW), rtol=1e-5, atol=1e-7)
+    best = float(model.energy((X, Y)))
+    for seed in range(3):
+        randomise(model.inducing_posterior, seed=seed, scale=0.02)
+        assert float(model.energy((X, Y))) < best
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_identical_points_and_one_point(alpha: float) -> None:
+    """With one point, or copies of one, the tied factor is no approximation."""
+    model = one_layer(alpha)
+    x, y = X[:1], Y[:1]
+    exact = gd.models.collapsed_evidence(model.layers[0], model.likelihood, (x, y), 1.0)
+    if alpha == 1.0:
+        model.num_data = 1
+        np.testing.assert_allclose(model.energy((x, y)), exact, rtol=1e-10)
+    N = 6
+    data = np.repeat(x, N, axis=0), np.repeat(y, N, axis=0)
+    (layer,) = model.layers
+    w = np.linalg.solve(
+        Kuu(layer.inducing_variable, layer.kernel, gpflow.config.default_jitter()),
+        Kuf(layer.inducing_variable, layer.kernel, tf.constant(x)),
+    )
+    covariance = (
+        layer.kernel(x).numpy() - w.T @ Kuf(layer.inducing_variable, layer.kernel, x).numpy()
+    )
+    noise = alpha * covariance[0, 0] + model.likelihood.variance.numpy()
+    T1 = N * w @ w.T / noise + 1e-8 * np.eye(len(w))
+    model.inducing_posterior.assign_natural_parameters(0, T1[None], N * w.T * y / noise)
+    model.num_data = N
+    collapsed = gd.models.collapsed_evidence(layer, model.likelihood, data, alpha)
+    np.testing.assert_allclose(model.energy(data), collapsed, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- several layers
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_two_layers_have_the_moments_of_samples(full: bool) -> None:
+    """Exact under q: layer by layer sampling agrees, outputs' covariances too."""
+    model = fitc(output_dim=2, full_covariance=full)
+    S = 100_000
+    mean, covariance = model.predict_f(XNEW[:3], full_output_cov=True)
+    draws = model.predict_f_samples(XNEW[:3], S).numpy()  # [S, N, P]
+    error = draws.std(0) / S**0.5
+    np.testing.assert_array_less(np.abs(draws.mean(0) - mean), 5 * error)
+    centred = draws - draws.mean(0)
+    products = centred[..., :, None] * centred[..., None, :]
+    error = products.std(0) / S**0.5
+    np.testing.assert_array_less(np.abs(products.mean(0) - covariance), 5 * error)
+
+
+def test_joint_draws_have_the_moments_of_single_points() -> None:
+    model = fitc()
+    S = 4000
+    mean, variance = model.predict_f(XNEW[:3])
+    draws = model.predict_f_samples(XNEW[:3], S, full_cov=True).numpy()
+    np.testing.assert_array_less(np.abs(draws.mean(0) - mean), 5 * draws.std(0) / S**0.5)
+    np.testing.assert_allclose(draws.var(0), variance, rtol=0.15)
+
+
+def test_full_covariance_matters_from_the_third_layer() -> None:
+    for hidden, same in (((2,), True), ((2, 2), False)):
+        diagonal, full = (
+            fitc(hidden, full_covariance=choice).predict_f(XNEW)[1] for choice in (False, True)
+        )
+        assert np.allclose(diagonal, full, rtol=1e-9) == same
+
+
+def test_energy_tends_to_its_variational_limit() -> None:
+    """Linearly in the power, for regression and classification."""
+    for make, targets in ((lambda: Gaussian(0.1), Y), (Bernoulli, (Y > 0).astype(float))):
+        energies = {}
+        for alpha in (0.0, 1e-4, 2e-4):
+            model = fitc(likelihood=make(), alpha=alpha)
+            energies[alpha] = float(model.energy((X, targets)))
+        first, second = (energies[a] - energies[0.0] for a in (1e-4, 2e-4))
+        assert abs(first) < 0.1
+        np.testing.assert_allclose(second, 2 * first, rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["softmax", "multiclass", "student"])
+def test_other_likelihoods_train(name: str) -> None:
+    likelihood, outputs, targets = {
+        "softmax": (Softmax(3), 3, np.digitize(Y, [-0.3, 0.3])),
+        "multiclass": (MultiClass(3), 3, np.digitize(Y, [-0.3, 0.3]).astype(float)),
+        "student": (StudentT(0.3), 1, Y),
+    }[name]
+    model = fitc(likelihood=likelihood, output_dim=outputs)
+    before = float(model.energy((X, targets)))
+    assert before == float(model.energy((X, targets)))
+    gd.training.fit(model, (X, targets), steps=60, learning_rate=0.05, progress=False)
+    assert float(model.energy((X, targets))) > before + 1.0
+
+
+def test_stochastic_ep_of_a_deep_model() -> None:
+    """Goes on from where a few steps of Adam have led, to a better fit; rejects what it must."""
+    model = fitc()
+    sep = gd.optimizers.StochasticEP(model, damping=0.1)
+    rejected = sep.step((X, Y))
+    assert rejected[0].min() < 0.1 and rejected[1] == 0.1
+    gd.training.fit(model, (X, Y), steps=50, learning_rate=0.05, progress=False)
+    before = float(model.energy((X, Y)))
+    for _ in range(20):
+        shares = np.concatenate(sep.step((X, Y)))
+    assert shares.max() == 0.1
+    assert float(model.energy((X, Y))) > before + 0.2
+
+
+# ---------------------------------------------------------------- numerics
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    log_fraction=st.floats(-9.0, -0.01),
+    log_scale=st.floats(-6.0, 0.0),
+)
+def test_small_perturbations(seed: int, log_fraction: float, log_scale: float) -> None:
+    """Both ways of a fraction give what its eigenvalues do, without loss."""
+    rng = np.random.default_rng(seed)
+    Q, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    values = rng.uniform(0.0, 1.0, 6) * 10.0**log_scale
+    fraction = 10.0**log_fraction
+    D, x = tf.constant(((Q * values) @ Q.T)[None]), rng.normal(size=(1, 6))
+    rate, solution = small_perturbation(D, fraction, tf.constant(x))
+    np.testing.assert_allclose(
+        rate, np.sum(np.log1p(fraction * values)) / fraction, rtol=1e-11, atol=1e-12
+    )
+    expected = (Q / (1.0 + fraction * values)) @ Q.T @ x[0]
+    np.testing.assert_allclose(solution[0], expected, rtol=1e-10, atol=1e-13)
+
+
+def test_half_a_million_points_in_single_precision() -> None:
+    double = fitc(num_data=500_000)
+    expected = double.energy((X, Y))
+    gpflow.config.set_default_float(np.float32)
+    single = fitc(num_data=500_000)
+    gpflow.utilities.multiple_assign(single, gpflow.utilities.read_values(double))
+    actual = single.energy((X, Y))
+    gpflow.config.set_default_float(np.float64)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_arguments() -> None:
+    layers = gd.layers.build_layers(X, (2,), 1, 5)
+    for alpha in (-0.1, 1.5, "1", True):
+        with pytest.raises(ValueError, match="alpha.*from 0 to 1"):
+            gd.models.FITCEPDeepGP(layers, Gaussian(), alpha=alpha)
+    with pytest.raises(ValueError, match="noise_variance.*positive.*0"):
+        gd.models.FITCEPDeepGP(layers, Gaussian(), noise_variance=0.0)
+    model = fitc()
+    with pytest.raises(ValueError, match="positive definite.*layer 1.*eigenvalue"):
+        model.inducing_posterior.assign_natural_parameters(1, -np.eye(5)[None], np.zeros([1, 5]))
+    with pytest.raises(ValueError, match="damping.*0"):
+        gd.optimizers.StochasticEP(model, damping=0.0)
+    with pytest.raises(ValueError, match="alpha=1"):
+        gd.optimizers.StochasticEP(fitc(alpha=0.5))
+    with pytest.raises(TypeError, match="FITCEPDeepGP.*DeepGP"):
+        gd.optimizers.StochasticEP(make_model("mean-field"))
