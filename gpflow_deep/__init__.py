@@ -14,11 +14,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import experiments, kernels, layers, metrics, models, plotting, posteriors, training
+    from . import (
+        experiments,
+        initialisation,
+        kernels,
+        layers,
+        metrics,
+        models,
+        plotting,
+        posteriors,
+        training,
+    )
 
 __all__ = [
     "__version__",
     "experiments",
+    "initialisation",
     "kernels",
     "layers",
     "metrics",

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpflow_deep.experiments.registry import register_model
 from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.initialisation import kmeans_inducing_inputs
 from gpflow_deep.layers import build_amortized_layers, build_layers
 from gpflow_deep.models import (
     AmortizedDeepGP,
@@ -127,7 +128,9 @@ def ppgpr(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSi
 def solve_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> OrthogonalSVGP:
     """A sparse GP with half of its inducing points orthogonal to the others (Shi et al. 2020)."""
     (layer,) = build_layers(X, (), Y.shape[1], settings.num_inducing, seed=seed)
-    Z = np.random.default_rng(seed).permutation(layer.inducing_variable.Z.numpy())
+    Z = np.random.default_rng(seed).permutation(
+        kmeans_inducing_inputs(X, settings.num_inducing, seed=seed)
+    )
     half = len(Z) // 2
     return OrthogonalSVGP(
         layer.kernel,

@@ -35,6 +35,7 @@ from gpflow_deep.training import TrainingError, fit
 __all__ = ["execute", "plan", "run_all"]
 
 #: Points times samples that go through a model at once: bounds the memory of prediction.
+_OBJECTIVE_DRAWS = 20
 _PREDICTION_ROWS = 25_600
 
 _VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
@@ -243,16 +244,18 @@ def _predict(
 
 def _objective(model: Any, data: tuple[np.ndarray, np.ndarray], batch_size: int) -> float:
     """
-    The model's objective on all the data, by minibatches.
+    The model's objective on all the data, by minibatches, averaged over some evaluations: it has noise.
 
     On a batch B the data's term is scaled by N / |B|; weighted by |B| / N the batches add up to the
     objective of the whole.
     """
     X, Y = data
+    objective = tf.function(model.maximum_log_likelihood_objective, autograph=False)
     total = 0.0
     for rows in _chunks(np.arange(len(X)), batch_size):
         batch = (tf.convert_to_tensor(X[rows]), tf.convert_to_tensor(Y[rows]))
-        total += len(rows) / len(X) * float(model.maximum_log_likelihood_objective(batch))
+        value = np.mean([objective(batch) for _ in range(_OBJECTIVE_DRAWS)])
+        total += len(rows) / len(X) * float(value)
     return total
 
 

@@ -160,7 +160,7 @@ class AmortizedGPLayer(Layer):
             f"K_ZZ of {self.name} ({self.num_inducing} inducing points of each input",
         )
         W = _inverse(K, factor)
-        mu = mu - tf.linalg.matrix_transpose(self._mean(Z))
+        mu = mu - tf.linalg.matrix_transpose(self.prior_mean(Z))
         mean = tf.linalg.matvec(W, mu)  # [R, T, M]
         if self.full_covariance:
             diagonal = tf.abs(tf.linalg.diag_part(scale))
@@ -184,7 +184,7 @@ class AmortizedGPLayer(Layer):
         rows = tf.reshape(X, [-1, self._input_dim])
         variance = prior_variance(self.kernel, rows)
         variance = tf.reshape(variance, [*leading_shape(X), variance.shape[-1]])
-        return self._mean(X) + tf.sqrt(variance) * noise
+        return self.prior_mean(X) + tf.sqrt(variance) * noise
 
     @check_shapes(
         "X: [R, S, D]",
@@ -206,7 +206,7 @@ class AmortizedGPLayer(Layer):
         variance = prior + tf.transpose(added - explained, [0, 2, 1])
         # Positive in exact arithmetic; in float32 rounding makes it otherwise.
         tiny = np.finfo(variance.dtype.as_numpy_dtype).eps
-        mean = tf.transpose(tf.squeeze(mean, -1), [0, 2, 1]) + self._mean(X)
+        mean = tf.transpose(tf.squeeze(mean, -1), [0, 2, 1]) + self.prior_mean(X)
         return mean, tf.maximum(variance, tiny)
 
 

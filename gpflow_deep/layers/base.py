@@ -79,7 +79,7 @@ class Layer(Module, ABC):
                 f" {columns}."
             )
 
-    def _mean(self, X: TensorType) -> tf.Tensor:
+    def prior_mean(self, X: TensorType) -> tf.Tensor:
         """The mean function over the last axis, broadcast to T where it returns one column."""
         mean = self.mean_function(X)
         return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))

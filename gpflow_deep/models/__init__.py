@@ -1,9 +1,10 @@
 """Deep GP models, one file a family."""
 
 from .amortized import AmortizedDeepGP
-from .base import DeepGPModel
-from .deep_gp import DeepGP, LayerOutput
+from .base import DeepGPModel, LayerOutput
+from .deep_gp import DeepGP
 from .deep_sigma_point import DeepSigmaPointProcess
+from .global_inducing import GlobalInducingDeepGP
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
 
@@ -12,6 +13,7 @@ __all__ = [
     "DeepGP",
     "DeepGPModel",
     "DeepSigmaPointProcess",
+    "GlobalInducingDeepGP",
     "InputDependentSVGP",
     "LayerOutput",
     "OrthogonalSVGP",

@@ -14,8 +14,7 @@ from ..draws import standard_normals
 from ..layers import AmortizedGPLayer
 from ..prediction import Mixture, in_parts, sample_mixture
 from ..validation import check_noise, check_positive_integer
-from .base import DeepGPModel
-from .deep_gp import LayerOutput
+from .base import DeepGPModel, LayerOutput
 
 __all__ = ["AmortizedDeepGP"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -20,7 +21,15 @@ from ..prediction import Mixture, MixturePredictor, equal_log_weights
 from ..sites import QuadratureSites
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
-__all__ = ["DeepGPModel"]
+__all__ = ["DeepGPModel", "LayerOutput"]
+
+
+class LayerOutput(NamedTuple):
+    """A layer's draws and the conditional they come from."""
+
+    sample: tf.Tensor  # [S, N, T]
+    mean: tf.Tensor  # [S, N, T]
+    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
 class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):

@@ -19,17 +19,9 @@ from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..prediction import Mixture, in_parts, sample_joint_mixture, sample_mixture
 from ..validation import check_noise, check_positive_integer
-from .base import DeepGPModel
+from .base import DeepGPModel, LayerOutput
 
-__all__ = ["DeepGP", "LayerOutput"]
-
-
-class LayerOutput(NamedTuple):
-    """A layer's draws and the conditional they come from."""
-
-    sample: tf.Tensor  # [S, N, T]
-    mean: tf.Tensor  # [S, N, T]
-    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
+__all__ = ["DeepGP"]
 
 
 class Prepared(NamedTuple):
@@ -401,6 +393,11 @@ def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
 def _check_posterior(
     posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
+    without = [layer.name for layer in layers if layer.inducing_variable is None]
+    if without:
+        raise ValueError(
+            f"layers: expected inducing variables in all of them, got none in {without}."
+        )
     if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
         posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):

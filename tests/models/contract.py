@@ -36,6 +36,7 @@ __all__ = [
     "predictions",
     "randomise",
     "values",
+    "variational",
 ]
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -73,6 +74,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
     "fully-coupled": partial(_deep_gp, gd.posteriors.FullyCoupled),
     "block-structured": partial(_deep_gp, block_structured),
+    "global-inducing": gd.models.GlobalInducingDeepGP,
     "sigma-points": _sigma_points,
     "amortized-samples": partial(_amortized, "AR1"),
     "amortized-sites": partial(_amortized, "AR2P", predictive_objective=True),
@@ -122,6 +124,13 @@ def randomise(model: tf.Module, seed: int = 1, scale: float = 0.2) -> None:
         if parameter.trainable:
             variable = parameter.unconstrained_variable
             variable.assign_add(scale * rng.standard_normal(variable.shape))
+
+
+def variational(model: DeepGPModel) -> tf.Module | None:
+    """A part of the model that its approximate posterior is, where one exists that no input enters."""
+    if isinstance(model, gd.models.GlobalInducingDeepGP):
+        return model.inducing_posteriors[0]
+    return getattr(model, "inducing_posterior", None)
 
 
 def fix_draws(model: DeepGPModel, num_points: int = 20) -> None:

@@ -98,7 +98,8 @@ def test_minibatches_are_unbiased(model: DeepGPModel) -> None:
     halves = []
     for half in (slice(0, 10), slice(10, 20)):
         if noise:
-            model.draw_noise = lambda *args, half=half, **kwargs: [z[:, half] for z in noise]
+            part = [z[:, half] if z.shape[1] == len(X) else z for z in noise]
+            model.draw_noise = lambda *args, part=part, **kwargs: part
         halves.append(model.maximum_log_likelihood_objective((X[half], Y[half])))
     assert_close(np.mean(halves), whole)
 

@@ -19,8 +19,8 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import positive
 
-from .linalg import squared_distances
-from .validation import check_positive_integer
+from ..linalg import squared_distances
+from ..validation import check_positive_integer
 
 __all__ = ["StackedStationary"]
 
