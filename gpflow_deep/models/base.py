@@ -10,9 +10,11 @@ import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
+from gpflow.posteriors import PrecomputeCacheType
 
 from ..draws import standard_normals
 from ..layers import GPLayer
+from ..posteriors.predictive import DeepGPPosterior
 from ..prediction import MixturePredictor
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
@@ -56,6 +58,16 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        """
+        return DeepGPPosterior(self, precompute_cache)
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """

@@ -11,13 +11,11 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 
 from ..draws import quasi_normals, standard_normals
 from ..layers import GPLayer
 from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
 from ..posteriors.monte_carlo import MonteCarloRecursion
-from ..posteriors.predictive import DeepGPPosterior
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..prediction import Mixture, in_parts
 from ..validation import check_positive_integer
@@ -249,16 +247,6 @@ class DeepGP(DeepGPModel):
         ]
 
     # Predictions.
-
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
-        """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
-        """
-        return DeepGPPosterior(self, precompute_cache)
 
     def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(num_samples)

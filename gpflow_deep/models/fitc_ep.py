@@ -11,7 +11,6 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import positive
 
 from ..draws import quasi_normals, standard_normals
@@ -20,7 +19,6 @@ from ..layers.covariances import Kuu
 from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..linalg import cholesky
-from ..posteriors.predictive import DeepGPPosterior
 from ..posteriors.tied_factor import TiedFactor, Weights
 from ..prediction import Mixture, in_parts
 from ..psi_statistics import Gaussian
@@ -201,36 +199,25 @@ class FITCEPDeepGP(DeepGPModel):
 
     # Predictions.
 
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
-        """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
-        """
-        return DeepGPPosterior(self, precompute_cache)
-
     def _mixture(
         self, Xnew: tf.Tensor, num_samples: int | None, prepared: list[Weights]
     ) -> Mixture:
         if num_samples is not None:
             check_positive_integer(num_samples, "num_samples")
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            output = self._walk(X, prepared, full_output_cov=False)[-1]
-            return output.mean[None], output.covariance[None]
-
-        means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, _certainty())
+        return self._one_pass(Xnew, prepared, full_output_cov=False)
 
     def _output_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
+        return self._one_pass(Xnew, prepared, full_output_cov=True)
+
+    def _one_pass(self, Xnew: tf.Tensor, prepared: list[Weights], full_output_cov: bool) -> Mixture:
+        """A mixture of one."""
+
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            output = self._walk(X, prepared, full_output_cov=True)[-1]
+            output = self._walk(X, prepared, full_output_cov)[-1]
             return output.mean[None], output.covariance[None]
 
         means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, _certainty())
+        return Mixture(means, variances, tf.zeros([1], gpflow.default_float()))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is
@@ -312,8 +299,3 @@ def _add_noise(output: Gaussian, variance: TensorType) -> Gaussian:
         diagonal = tf.linalg.diag_part(covariance) + variance
         return Gaussian(mean, tf.linalg.set_diag(covariance, diagonal))
     return Gaussian(mean, covariance + variance)
-
-
-def _certainty() -> tf.Tensor:
-    """The log weights of a mixture of one."""
-    return tf.zeros([1], gpflow.default_float())
