@@ -48,7 +48,11 @@ def texts(notebook: NotebookNode) -> list[str]:
 
 
 def test_notebooks_are_found() -> None:
-    assert {path.stem for path in NOTEBOOKS} >= {"structured_deep_gp", "natural_gradients"}
+    assert {path.stem for path in NOTEBOOKS} >= {
+        "structured_deep_gp",
+        "natural_gradients",
+        "moment_matching",
+    }
 
 
 @pytest.mark.notebook

@@ -206,21 +206,20 @@ class FITCEPDeepGP(DeepGPModel):
     ) -> Mixture:
         if num_samples is not None:
             check_positive_integer(num_samples, "num_samples")
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            output = self._walk(X, prepared, full_output_cov=False)[-1]
-            return output.mean[None], output.covariance[None]
-
-        means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, _certainty())
+        return self._one_pass(Xnew, prepared, full_output_cov=False)
 
     def _output_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
+        return self._one_pass(Xnew, prepared, full_output_cov=True)
+
+    def _one_pass(self, Xnew: tf.Tensor, prepared: list[Weights], full_output_cov: bool) -> Mixture:
+        """A mixture of one."""
+
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            output = self._walk(X, prepared, full_output_cov=True)[-1]
+            output = self._walk(X, prepared, full_output_cov)[-1]
             return output.mean[None], output.covariance[None]
 
         means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, _certainty())
+        return Mixture(means, variances, tf.zeros([1], gpflow.default_float()))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is
@@ -302,8 +301,3 @@ def _add_noise(output: Gaussian, variance: TensorType) -> Gaussian:
         diagonal = tf.linalg.diag_part(covariance) + variance
         return Gaussian(mean, tf.linalg.set_diag(covariance, diagonal))
     return Gaussian(mean, covariance + variance)
-
-
-def _certainty() -> tf.Tensor:
-    """The log weights of a mixture of one."""
-    return tf.zeros([1], gpflow.default_float())

@@ -95,15 +95,16 @@ def test_evidence_of_ep_has_the_gradients_of_fitc() -> None:
     data = X[:6], Y[:6]
     ep = gd.optimizers.ExpectationPropagation(model, data)
     ep.sweep()
-    variables = [p.unconstrained_variable for p in model.layers[0].kernel.trainable_parameters]
-    variables += model.likelihood.trainable_variables
-    with tf.GradientTape(persistent=True) as tape:
-        energy = ep.log_evidence()
-        exact = gd.models.collapsed_evidence(model.layers[0], model.likelihood, data)
-    for one, other in zip(
-        tape.gradient(energy, variables), tape.gradient(exact, variables), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for parameter in (*model.layers[0].kernel.trainable_parameters, model.likelihood.variance):
+        ends = []
+        before = parameter.numpy()
+        for shift in (1e-4, -1e-4):
+            parameter.assign(before * (1.0 + shift))
+            exact = gd.models.collapsed_evidence(model.layers[0], model.likelihood, data)
+            ends.append([float(ep.log_evidence()), float(exact)])
+        parameter.assign(before)
+        difference = np.subtract(*ends)
+        np.testing.assert_allclose(*difference, rtol=1e-4, atol=1e-8)
 
 
 def test_variational_limit_is_titsias() -> None:
@@ -212,11 +213,11 @@ def test_other_likelihoods_train(name: str) -> None:
 def test_stochastic_ep_of_a_deep_model() -> None:
     """Goes on from where a few steps of Adam have led, to a better fit; rejects what it must."""
     model = fitc()
-    sep = gd.optimizers.StochasticEP(model, damping=0.1)
-    rejected = sep.step((X, Y))
-    assert rejected[0].min() < 0.1 and rejected[1] == 0.1
+    sep = gd.optimizers.StochasticEP(model, damping=0.9)
+    assert sep.step((X, Y))[0].min() < 0.9
     gd.training.fit(model, (X, Y), steps=50, learning_rate=0.05, progress=False)
     before = float(model.energy((X, Y)))
+    sep = gd.optimizers.StochasticEP(model, damping=0.1)
     for _ in range(20):
         shares = np.concatenate(sep.step((X, Y)))
     assert shares.max() == 0.1
