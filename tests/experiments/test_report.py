@@ -161,6 +161,6 @@ def test_standardised_scores_stand_beside_the_published_ones(results: Results) -
     results.append(run, {"metrics": scores, "seconds": 60.0}, {"log_density": np.zeros(1)})
     text = markdown(results.path)
     assert "0.100; 0.118 (0.017) [3]" in text
-    assert "| 0.300 | 0.400; 0.168 (0.002) [2] |" in text
+    assert "| 0.300 | 0.400; 0.168 (0.002) [3] |" in text
     _add(results, "mean-field", 0, 1.0, dataset="boston")
     assert markdown(results.path).count("Of standardised targets") == 1
