@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import (
         experiments,
+        initialisation,
         kernels,
         layers,
         likelihoods,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "__version__",
     "experiments",
+    "initialisation",
     "kernels",
     "layers",
     "likelihoods",

@@ -43,7 +43,7 @@ class PackedTriangular(tfp.bijectors.Bijector):
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
         @tf.custom_gradient
         def unpack(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-            padded = tf.concat([x, tf.zeros_like(x[..., :1])], axis=-1)
+            padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, 1]])
             flat = tf.gather(padded, self._sources, axis=-1)
             shape = tf.concat([tf.shape(x)[:-1], [self._size, self._size]], axis=0)
             return tf.reshape(flat, shape), self._inverse

@@ -14,23 +14,26 @@ __all__ = ["quasi_normals", "standard_normals"]
 
 
 def standard_normals(
-    shapes: Sequence[Sequence[TensorType]], seed: TensorType | None = None
+    shapes: Sequence[Sequence[TensorType]],
+    seed: TensorType | None = None,
+    dtype: tf.DType | None = None,
 ) -> list[tf.Tensor]:
     """
-    Standard normal draws of the given shapes, in the default float.
+    Standard normal draws of the given shapes.
 
     :param seed: ``None`` for TensorFlow's global generator (``tf.random.set_seed`` reproduces it), or two
         integers of which the draws are a pure function.
+    :param dtype: of the draws; the default float by default.
     :raises ValueError: where ``seed`` is something else.
     """
     if seed is not None and tf.convert_to_tensor(seed).shape != [2]:
         raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
-    float_type = gpflow.default_float()
+    dtype = dtype or gpflow.default_float()
     if seed is None:
-        return [tf.random.normal(shape, dtype=float_type) for shape in shapes]
+        return [tf.random.normal(shape, dtype=dtype) for shape in shapes]
     return [
         tf.random.stateless_normal(
-            shape, seed=tf.random.experimental.stateless_fold_in(seed, index), dtype=float_type
+            shape, seed=tf.random.experimental.stateless_fold_in(seed, index), dtype=dtype
         )
         for index, shape in enumerate(shapes)
     ]

@@ -6,7 +6,7 @@ import numpy as np
 from gpflow.base import Parameter
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
-__all__ = ["kmeans_inducing_inputs", "linear_mean_function"]
+__all__ = ["inducing_data", "kmeans_inducing_inputs", "linear_mean_function"]
 
 # Above this size mini-batch k-means finds centres as good in a fraction of the time.
 _MINIBATCH_ABOVE = 20_000
@@ -30,6 +30,23 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     method = MiniBatchKMeans if len(X) > _MINIBATCH_ABOVE else KMeans
     centres = method(n_clusters=num_inducing, n_init=1, random_state=seed).fit(X).cluster_centers_
     return np.unique(centres.astype(X.dtype), axis=0)
+
+
+def inducing_data(
+    X: np.ndarray, Y: np.ndarray, num_inducing: int, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Inducing inputs that are data, with their targets: where a global inducing posterior starts (Ober &
+    Aitchison 2021).
+
+    :param X: training inputs [N, D].
+    :param Y: their targets [N, P].
+    :param num_inducing: how many, M.
+    :return: [min(M, distinct inputs), D] and [min(M, distinct inputs), P].
+    """
+    _, distinct = np.unique(X, axis=0, return_index=True)
+    chosen = np.random.default_rng(seed).permutation(distinct)[:num_inducing]
+    return np.asarray(X)[chosen], np.asarray(Y)[chosen]
 
 
 def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:

@@ -23,6 +23,10 @@ __all__ = [
     "leading_shape",
     "pair_forms",
     "quadratic_forms",
+    "rows_times",
+    "solve_rows",
+    "squared_distances",
+    "squared_norms",
 ]
 
 
@@ -228,7 +232,84 @@ def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
     return basis[:, :, None, :] if basis.shape.rank == 3 else basis[:, :, :num_gps, :]
 
 
+def squared_norms(X: tf.Tensor) -> tf.Tensor:
+    """``|x|^2`` over the last axis; its gradient is one product."""
+
+    @tf.custom_gradient
+    def norms(X: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        return (
+            tf.reduce_sum(tf.square(X), axis=-1),
+            lambda upstream: 2.0 * tf.expand_dims(upstream, -1) * X,
+        )
+
+    return norms(X)
+
+
+def squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    """
+    ``|x - x2|^2`` for all pairs within each of R groups of points.
+
+    By differences, whose digits do not cancel; the gradient is two matrix products.
+
+    :param X: [R, N, D].
+    :param X2: [R, N2, D].
+    :return: [R, N, N2].
+    """
+
+    @tf.custom_gradient
+    def distances(X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        differences = tf.expand_dims(X, 2) - tf.expand_dims(X2, 1)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            g = 2.0 * upstream
+            rows, columns = (tf.expand_dims(tf.reduce_sum(g, axis=i), -1) for i in (2, 1))
+            dX = rows * X - tf.matmul(g, X2)
+            return dX, columns * X2 - tf.matmul(g, X, transpose_a=True)
+
+        return tf.reduce_sum(tf.square(differences), axis=-1), gradient
+
+    return distances(X, X2)
+
+
 def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:
     """The first two dimensions of ``x`` [N, S, ...], static where they are known."""
     dynamic = tf.shape(x)
     return [dynamic[i] if x.shape[i] is None else x.shape[i] for i in range(2)]
+
+
+def rows_times(x: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
+    """
+    ``x_st^T matrix_st`` for vectors ``x`` [S, T, M] and matrices [S or 1, T or 1, M, N]: [S, T, N].
+
+    ``x`` too may be one for all S.
+
+    :param transpose: multiply by the matrices' transposes, [..., N, M], instead.
+    """
+    rows, restore = _group(x, matrix)
+    return restore(tf.matmul(rows, matrix, transpose_b=transpose))
+
+
+def solve_rows(factor: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """``factor_st^-1 x_st`` for vectors ``x`` [S, T, M] and triangular [S or 1, T or 1, M, M]: [S, T, M]."""
+    rows, restore = _group(x, factor)
+    columns = tf.linalg.triangular_solve(factor, tf.linalg.matrix_transpose(rows))
+    return restore(tf.linalg.matrix_transpose(columns))
+
+
+def _group(x: tf.Tensor, matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """
+    Vectors [S, T, M] in rows by the matrix [S or 1, T or 1, ...] that they meet, so that each matrix meets
+    all of its vectors in one product; and how to put such rows back.
+    """
+    S, T = leading_shape(x)
+    if matrix.shape[0] == 1 and matrix.shape[1] == 1:
+
+        def restore(rows: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(rows, [S, T, tf.shape(rows)[-1]])
+
+        return tf.reshape(x, [1, 1, -1, x.shape[-1]]), restore
+    if matrix.shape[1] == 1:
+        return x[:, None], lambda rows: rows[:, 0]
+    if matrix.shape[0] == 1:
+        return tf.transpose(x, [1, 0, 2])[None], lambda rows: tf.transpose(rows[0], [1, 0, 2])
+    return x[:, :, None], lambda rows: rows[:, :, 0]

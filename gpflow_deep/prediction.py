@@ -10,15 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
-from .layers import GPLayer
+from .layers import Layer
+from .linalg import cholesky
 from .validation import as_real_tensor, check_positive_integer, check_targets
 
-__all__ = ["Mixture", "MixturePredictor", "in_parts"]
+__all__ = [
+    "Mixture",
+    "MixturePredictor",
+    "equal_log_weights",
+    "in_parts",
+    "sample_joint_mixture",
+    "sample_mixture",
+]
 
 # How many sampled inputs a prediction carries through the layers at once.
 _ROWS = 16_384
@@ -41,7 +50,7 @@ class MixturePredictor(ABC):
     control flow to convert, and to look for it takes most of the time of tracing.
     """
 
-    layers: Sequence[GPLayer]
+    layers: Sequence[Layer]
     likelihood: Likelihood
 
     @abstractmethod
@@ -212,10 +221,12 @@ class MixturePredictor(ABC):
         flat, restore = self._as_rows(X)
         Y = check_targets(Y, self.likelihood, self.layers[-1].num_latent_gps, "data[1]")
         f = self.predict_f_mixture(flat)
-        log_densities = self._through_likelihood(
-            self.likelihood.predict_log_density, flat, f, tf.reshape(Y, [-1, Y.shape[-1]])
-        )  # [S, N]
-        return restore(tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0))
+        return restore(self._log_density(flat, f, tf.reshape(Y, [-1, Y.shape[-1]])))
+
+    def _log_density(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
+        """Log of the weighted average predictive density of each observation, [N]."""
+        log_densities = self._through_likelihood(self.likelihood.predict_log_density, X, f, Y)
+        return tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0)
 
     def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
         """Inputs [..., N, D] in the default float, whose D is the first layer's."""
@@ -266,6 +277,12 @@ class MixturePredictor(ABC):
         return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
 
 
+def equal_log_weights(num_samples: TensorType) -> tf.Tensor:
+    """Logarithms of S equal weights."""
+    size = tf.cast(num_samples, gpflow.default_float())
+    return tf.fill([num_samples], -tf.math.log(size))
+
+
 def _average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
     """Weighted mean over the components, the first axis."""
     return tf.tensordot(tf.exp(log_weights), x, [[0], [0]])
@@ -275,6 +292,36 @@ def _moments(mixture: Mixture) -> MeanAndVariance:
     means, variances, log_weights = mixture
     mean = _average(means, log_weights)
     return mean, _average(variances + tf.square(means - mean), log_weights)
+
+
+def sample_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
+    """New draws [num_samples, N, P] from a mixture, each point by itself."""
+    means, variances, log_weights = mixture
+    N = tf.shape(means)[1]
+    component = tf.random.categorical(log_weights[None], num_samples * N)
+    rows = tf.stack([component[0], tf.tile(tf.range(N, dtype=tf.int64), [num_samples])], axis=-1)
+    mean, variance = (
+        tf.reshape(tf.gather_nd(x, rows), [num_samples, N, x.shape[-1]]) for x in (means, variances)
+    )
+    return mean + tf.sqrt(variance) * tf.random.normal(tf.shape(mean), dtype=mean.dtype)
+
+
+def sample_joint_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
+    """New draws [num_samples, N, P], coherent over the points, from a mixture of joint Gaussians."""
+    means, covariances, log_weights = mixture  # [S, N, P], [S, P, N, N], [S]
+    component = tf.random.categorical(log_weights[None], num_samples)[0]
+    # The jitter, and what rounding may have taken from the smallest eigenvalue of a sum of N terms.
+    diagonal = tf.linalg.diag_part(covariances)
+    eps = np.finfo(means.dtype.as_numpy_dtype).eps
+    rounding = eps * tf.cast(tf.shape(means)[1], means.dtype) * tf.reduce_max(diagonal)
+    diagonal += gpflow.config.default_jitter() + rounding
+    scale = cholesky(
+        tf.linalg.set_diag(covariances, diagonal), "the covariance of the outputs at the inputs", {}
+    )
+    mean = tf.gather(means, component)
+    noise = tf.random.normal(tf.shape(tf.linalg.matrix_transpose(mean)), dtype=mean.dtype)
+    draws = tf.linalg.matvec(tf.gather(scale, component), noise)  # [num_samples, P, N]
+    return mean + tf.linalg.matrix_transpose(draws)
 
 
 def in_parts(

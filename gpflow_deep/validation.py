@@ -28,6 +28,7 @@ __all__ = [
     "check_inducing_variable",
     "check_inputs",
     "check_kernel",
+    "check_noise",
     "check_positive_integer",
     "check_targets",
     "input_dim",
@@ -151,10 +152,12 @@ def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
         raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
     if not isinstance(kernel, MultioutputKernel):
         return kernel
-    if not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
+    from .kernels import StackedStationary
+
+    if not isinstance(kernel, (SharedIndependent, SeparateIndependent, StackedStationary)):
         raise ValueError(
-            "kernel: expected a single-output kernel, SharedIndependent or SeparateIndependent, got"
-            f" {type(kernel).__name__}, whose outputs are not independent GPs."
+            "kernel: expected a single-output kernel, SharedIndependent, SeparateIndependent or"
+            f" StackedStationary, got {type(kernel).__name__}, whose outputs are not independent GPs."
         )
     if kernel.num_latent_gps != num_latent_gps:
         raise ValueError(
@@ -190,6 +193,25 @@ def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> Indu
                 f" {', '.join(map(str, sizes))}."
             )
     return inducing_variable
+
+
+def check_noise(noise: Sequence[Any], shapes: Sequence[Sequence[int | None]]) -> list[tf.Tensor]:
+    """
+    Given draws in the default float, after a check of the shapes that are known by now.
+
+    :param shapes: those expected, each of three dimensions, of which the first is the number of samples.
+    :raises ValueError: where they are others, or not of equally many samples.
+    """
+    noise = [tf.cast(z, gpflow.default_float()) for z in noise]
+    sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
+    fit = [z.shape.is_compatible_with([None, *shape[1:]]) for z, shape in zip(noise, shapes)]
+    if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
+        expected = ", ".join(f"[S, {shape[1]}, {shape[2]}]" for shape in shapes)
+        got = ", ".join(str(z.shape) for z in noise)
+        raise ValueError(
+            f"noise: expected tensors of shapes {expected or 'none'}, got {got or 'none'}."
+        )
+    return noise
 
 
 def input_dim(inducing_variable: InducingVariables) -> int | None:

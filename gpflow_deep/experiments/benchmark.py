@@ -27,6 +27,7 @@ from gpflow_deep.experiments.datasets import Dataset, load
 from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.experiments.scaling import Scaling
+from gpflow_deep.experiments.scores import standardised_scores
 from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.training import TrainingError, fit
@@ -34,6 +35,7 @@ from gpflow_deep.training import TrainingError, fit
 __all__ = ["execute", "plan", "run_all"]
 
 #: Points times samples that go through a model at once: bounds the memory of prediction.
+_OBJECTIVE_DRAWS = 20
 _PREDICTION_ROWS = 25_600
 
 _VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
@@ -133,11 +135,12 @@ def execute(
     Train and test one model.
 
     The record has `metrics` (test log-likelihood, RMSE, CRPS and coverage of the central 95%
-    interval, all of targets in original units, and the final objective per training point, of
-    standardised targets), `steps`, `stopped_early`, `seconds` (of training, its interrupted parts
-    included, and testing), `peak_memory_mb` (of the process so far: to compare memory, give each
-    run a process of its own), `num_train`, `num_test` and `versions`. The points are the test
-    points' `rows` in the data set, `Y`, predictive `mean` and `variance`, and `log_density`.
+    interval, all of targets in original units, those of `standardised_scores`, and the final
+    objective per training point, of standardised targets), `steps`, `stopped_early`, `seconds` (of
+    training, its interrupted parts included, and testing), `peak_memory_mb` (of the process so far:
+    to compare memory, give each run a process of its own), `num_train`, `num_test` and `versions`.
+    The points are the test points' `rows` in the data set, `Y`, predictive `mean` and `variance`,
+    and `log_density`.
 
     :param run: what to do.
     :param checkpoint_dir: where training keeps, and looks for, its checkpoints.
@@ -182,6 +185,7 @@ def execute(
         "rmse": metrics.rmse(Y_test, mean),
         "crps": np.mean(metrics.crps(Y_test, *mixture)),
         "coverage95": metrics.coverage(Y_test, *mixture, level=0.95),
+        **standardised_scores(Y_test, mixture, scaling.Y_scale),
         "objective_per_point": _objective(model, data, settings.batch_size) / len(train),
     }
     record = {
@@ -240,16 +244,18 @@ def _predict(
 
 def _objective(model: Any, data: tuple[np.ndarray, np.ndarray], batch_size: int) -> float:
     """
-    The model's objective on all the data, by minibatches.
+    The model's objective on all the data, by minibatches, averaged over some evaluations: it has noise.
 
     On a batch B the data's term is scaled by N / |B|; weighted by |B| / N the batches add up to the
     objective of the whole.
     """
     X, Y = data
+    objective = tf.function(model.maximum_log_likelihood_objective, autograph=False)
     total = 0.0
     for rows in _chunks(np.arange(len(X)), batch_size):
         batch = (tf.convert_to_tensor(X[rows]), tf.convert_to_tensor(Y[rows]))
-        total += len(rows) / len(X) * float(model.maximum_log_likelihood_objective(batch))
+        value = np.mean([objective(batch) for _ in range(_OBJECTIVE_DRAWS)])
+        total += len(rows) / len(X) * float(value)
     return total
 
 

@@ -17,7 +17,12 @@ __all__ = ["Builder", "RegisteredModel", "get_model", "model_names", "register_m
 Builder = Callable[[np.ndarray, np.ndarray, Settings, int], Any]
 
 #: Modules that register the families of this package when they are imported.
-_FAMILIES = ("gpflow_deep.experiments.structured", "gpflow_deep.experiments.fitc_ep")
+_FAMILIES = (
+    "gpflow_deep.experiments.amortized",
+    "gpflow_deep.experiments.fitc_ep",
+    "gpflow_deep.experiments.global_inducing",
+    "gpflow_deep.experiments.structured",
+)
 
 
 @dataclass(frozen=True)

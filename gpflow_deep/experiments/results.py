@@ -45,7 +45,7 @@ class Run:
     @property
     def key(self) -> str:
         """The same for the same run, whenever and wherever it is asked for."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps({**asdict(self), "settings": self.settings.identity()}, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
     def __str__(self) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 __all__ = ["Settings"]
 
 
-def _setting(default: int | float, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def _setting(default: int | float, help: str, *, added: bool = False) -> Any:
+    """
+    :param added: that the first results were written without it: runs with its default are those runs.
+    """
+    return field(default=default, metadata={"help": help, "added": added})
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Settings:
     """
 
     num_layers: int = _setting(2, "GP layers, the output layer included.")
-    hidden_dim: int = _setting(5, "GPs in each hidden layer.")
+    hidden_dim: int = _setting(5, "GPs in each hidden layer; 0: as many as inputs.")
     num_inducing: int = _setting(128, "Inducing points of each layer.")
     num_samples: int = _setting(5, "Samples through the layers in training.")
     likelihood_variance: float = _setting(0.01, "Noise variance at the start, of scaled targets.")
@@ -42,7 +45,7 @@ class Settings:
     test_samples: int = _setting(100, "Components of the predictive mixture.")
 
     def __post_init__(self) -> None:
-        may_be_zero = {"natural_gradient", "validation_fraction"}
+        may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
         for entry in fields(self):
             value = getattr(self, entry.name)
             if not (value > 0 or (value == 0 and entry.name in may_be_zero)):
@@ -52,3 +55,15 @@ class Settings:
             raise ValueError(
                 f"validation_fraction: expected less than 1, got {self.validation_fraction}."
             )
+
+    def hidden_dims(self, input_dim: int) -> tuple[int, ...]:
+        """The widths of the hidden layers."""
+        return (self.hidden_dim or input_dim,) * (self.num_layers - 1)
+
+    def identity(self) -> dict[str, int | float]:
+        """What tells runs apart: all settings, those added later only where they are not at their default."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if not (entry.metadata["added"] and getattr(self, entry.name) == entry.default)
+        }

@@ -22,7 +22,7 @@ __all__ = ["fully_coupled", "mean_field", "stripes_and_arrow", "svgp"]
 def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, posterior: Any) -> DeepGP:
     layers = build_layers(
         X,
-        hidden_dims=(settings.hidden_dim,) * (settings.num_layers - 1),
+        hidden_dims=settings.hidden_dims(X.shape[1]),
         output_dim=Y.shape[1],
         num_inducing=settings.num_inducing,
         seed=seed,

@@ -1,6 +1,20 @@
 """The layers of a deep GP: one GP mapping each, without any coupling between them."""
 
-from .build import build_layers, build_separate_layers
+from .amortized import AmortizedGPLayer, LocalPosterior
+from .base import Layer
+from .build import build_amortized_layers, build_layers, build_separate_layers
 from .gp_layer import GPLayer, Projection
+from .networks import MLP, AffineMaps
 
-__all__ = ["GPLayer", "Projection", "build_layers", "build_separate_layers"]
+__all__ = [
+    "AffineMaps",
+    "AmortizedGPLayer",
+    "GPLayer",
+    "Layer",
+    "LocalPosterior",
+    "MLP",
+    "Projection",
+    "build_amortized_layers",
+    "build_layers",
+    "build_separate_layers",
+]

@@ -12,9 +12,10 @@ from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
 from ..validation import check_inputs, check_kernel, check_positive_integer
+from .amortized import AmortizedGPLayer
 from .gp_layer import GPLayer
 
-__all__ = ["build_layers", "build_separate_layers"]
+__all__ = ["build_amortized_layers", "build_layers", "build_separate_layers"]
 
 KernelFactory = Callable[[int, int], Kernel]
 
@@ -28,7 +29,7 @@ def build_layers(
     X: TensorType,
     hidden_dims: Sequence[int] = (5, 5),
     output_dim: int = 1,
-    num_inducing: int = 128,
+    num_inducing: int | Sequence[int] = 128,
     *,
     kernel_factory: KernelFactory | None = None,
     white_noise: float | None = None,
@@ -47,7 +48,8 @@ def build_layers(
     :param X: training inputs [N, D], scaled to about unit variance.
     :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP.
     :param output_dim: number of GPs of the last layer.
-    :param num_inducing: inducing points M of every layer; at most the number of distinct inputs is used.
+    :param num_inducing: inducing points M of every layer, or of each; at most the number of distinct inputs
+        is used.
     :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
     :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
     :param whiten: see :class:`GPLayer`.
@@ -58,7 +60,8 @@ def build_layers(
     """
     X = check_inputs(X, "X")
     widths = _widths(hidden_dims, output_dim)
-    Z = kmeans_inducing_inputs(X, check_positive_integer(num_inducing, "num_inducing"), seed=seed)
+    sizes = _per_layer(num_inducing, len(widths))
+    centres = {size: kmeans_inducing_inputs(X, size, seed=seed) for size in set(sizes)}
     make_kernel = kernel_factory or _ard_squared_exponential
     if white_noise is not None and not white_noise > 0:
         raise ValueError(f"white_noise: expected a positive variance or None, got {white_noise!r}.")
@@ -80,11 +83,71 @@ def build_layers(
                 kernel = kernel + gpflow.kernels.White(white_noise)
         mean_function = linear_mean_function(X, width) if hidden else None
         layers.append(
-            GPLayer(kernel, Z.copy(), width, mean_function, whiten=whiten, name=f"layer_{index}")
+            GPLayer(
+                kernel,
+                centres[sizes[index]].copy(),
+                width,
+                mean_function,
+                whiten=whiten,
+                name=f"layer_{index}",
+            )
         )
         if mean_function is not None:
-            X, Z = np.asarray(mean_function(X)), np.asarray(mean_function(Z))
+            X = np.asarray(mean_function(X))
+            centres = {size: np.asarray(mean_function(Z)) for size, Z in centres.items()}
     return layers
+
+
+def build_amortized_layers(
+    input_dim: int,
+    hidden_dims: Sequence[int] = (16, 4),
+    output_dim: int = 1,
+    num_inducing: int | Sequence[int] = (8, 4, 4),
+    *,
+    kernel_factory: KernelFactory | None = None,
+    full_covariance: bool = False,
+    seed: int = 0,
+) -> list[AmortizedGPLayer]:
+    """
+    Layers whose inducing points are functions of their inputs, as in Meng & Zhang 2024: its widths, numbers
+    of inducing points, Matérn-5/2 kernels with a variance and a lengthscale for each GP, networks and zero
+    mean functions. The lengthscales start at the square root of the number of inputs.
+
+    :param input_dim: dimension of the inputs, scaled to about unit variance.
+    :param hidden_dims: number of GPs of every hidden layer; ``()`` for one layer.
+    :param output_dim: number of GPs of the last layer.
+    :param num_inducing: inducing points of an input: of each layer, or one number for all.
+    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
+    :param full_covariance: see :class:`AmortizedGPLayer`.
+    :param seed: of the networks' initial values.
+    :raises ValueError: where a number is not positive, or not every layer has its inducing points.
+    """
+    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
+    dims = [check_positive_integer(input_dim, "input_dim"), *widths, output_dim]
+    sizes = _per_layer(num_inducing, len(dims) - 1)
+    return [
+        AmortizedGPLayer(
+            kernel_factory(d_in, index) if kernel_factory else None,
+            size,
+            d_in,
+            d_out,
+            full_covariance=full_covariance,
+            seed=seed + 3 * index,
+            name=f"layer_{index}",
+        )
+        for index, (size, d_in, d_out) in enumerate(zip(sizes, dims, dims[1:]))
+    ]
+
+
+def _per_layer(num_inducing: int | Sequence[int], num_layers: int) -> list[int]:
+    """The inducing points of each layer."""
+    sizes = num_inducing if isinstance(num_inducing, Sequence) else [num_inducing] * num_layers
+    if len(sizes) != num_layers:
+        raise ValueError(
+            f"num_inducing: expected one number, or one for each of {num_layers} layers, got"
+            f" {num_inducing!r}."
+        )
+    return [check_positive_integer(size, "num_inducing") for size in sizes]
 
 
 def build_separate_layers(

@@ -8,23 +8,17 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import Module, TensorType
+from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import (
     Kernel,
-    SeparateIndependent,
-    SharedIndependent,
 )
-from gpflow.mean_functions import MeanFunction, Zero
+from gpflow.mean_functions import MeanFunction
 
-from ..linalg import cholesky, leading_shape
-from ..validation import (
-    check_inducing_variable,
-    check_kernel,
-    check_positive_integer,
-    input_dim,
-)
-from .covariances import Kuf, Kuu, prior_variance
+from ..linalg import leading_shape
+from ..validation import check_inducing_variable, input_dim
+from .base import Layer
+from .covariances import Kuf, Kuu, batch_covariance, prior_variance
 
 __all__ = ["GPLayer", "Projection"]
 
@@ -40,7 +34,7 @@ class Projection(NamedTuple):
     mean: tf.Tensor  # [N, S, T], the mean function
 
 
-class GPLayer(Module):
+class GPLayer(Layer):
     r"""
     The prior of one layer: T independent GPs :math:`f_t \sim GP(m_t, k)` and their inducing variables.
 
@@ -49,7 +43,9 @@ class GPLayer(Module):
 
     :param kernel: any GPflow kernel. A single-output kernel, or ``SharedIndependent``, is shared by
         the layer's GPs; ``SeparateIndependent`` gives each GP its own.
-    :param inducing_variable: GPflow inducing variables, or inducing inputs [M, D].
+    :param inducing_variable: GPflow inducing variables, or inducing inputs [M, D]; ``None`` for a layer whose
+        inducing inputs are the inducing outputs of the layer below
+        (:class:`gpflow_deep.models.GlobalInducingDeepGP`).
     :param num_latent_gps: number of GPs, T, which is also the dimension of the layer's output.
     :param mean_function: any GPflow mean function from [..., D] to [..., T]; zero by default.
     :param whiten: whether the inducing outputs v are whitened, u = chol(K_MM) v (the default), or
@@ -61,26 +57,38 @@ class GPLayer(Module):
     def __init__(
         self,
         kernel: Kernel,
-        inducing_variable: InducingVariables | TensorType,
+        inducing_variable: InducingVariables | TensorType | None,
         num_latent_gps: int,
         mean_function: MeanFunction | None = None,
         *,
         whiten: bool = True,
         name: str | None = None,
     ) -> None:
-        super().__init__(name=name)
-        self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
-        self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
-        self.num_inducing = int(self.inducing_variable.num_inducing)
-        self.kernel = check_kernel(kernel, self.num_latent_gps)
-        self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
+        super().__init__(kernel, num_latent_gps, mean_function, name=name)
+        self.inducing_variable, self.num_inducing = None, 0
+        if inducing_variable is not None:
+            self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
+            self.num_inducing = int(self.inducing_variable.num_inducing)
         self.whiten = bool(whiten)
         self._check_input_dim()
 
     @property
     def input_dim(self) -> int | None:
-        """Dimension of the inputs; ``None`` for inducing variables that are not at inputs."""
-        return input_dim(self.inducing_variable)
+        """Dimension of the inputs; ``None`` without inducing variables at inputs."""
+        return None if self.inducing_variable is None else input_dim(self.inducing_variable)
+
+    @property
+    def own_inducing_variable(self) -> InducingVariables:
+        """
+        The layer's inducing variables.
+
+        :raises ValueError: where it has none.
+        """
+        if self.inducing_variable is None:
+            raise ValueError(
+                f"inducing_variable: expected inducing variables of {self.name} for this use, got None."
+            )
+        return self.inducing_variable
 
     def factorise(self) -> tf.Tensor:
         """
@@ -89,9 +97,39 @@ class GPLayer(Module):
 
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
-        K = Kuu(self.inducing_variable, self.kernel, gpflow.config.default_jitter())
-        factor = self._cholesky(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
+        K = Kuu(self.own_inducing_variable, self.kernel, gpflow.config.default_jitter())
+        factor = self._factorise(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
+
+    @check_shapes(
+        "inducing_inputs: [S, M, D]",
+        "return[0]: [S, K, M, M]",
+        "return[1]: [S, K, M, M]",
+    )
+    def factorise_at(self, inducing_inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        K_MM plus the default jitter and its Cholesky factor, at S sets of inducing inputs that are not the
+        layer's own, in their dtype: K = T where every GP has its own kernel, else 1.
+
+        :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
+        """
+        K = batch_covariance(self.kernel, inducing_inputs)
+        K = tf.linalg.set_diag(K, tf.linalg.diag_part(K) + gpflow.config.default_jitter())
+        return K, self._factorise(K, f"K_MM of {self.name} (propagated inducing points")
+
+    @check_shapes(
+        "X: [S, N, D]",
+        "inducing_inputs: [R, M, D]",
+        "return[0]: [Q, K, M, N]",
+        "return[1]: [S, K, N]",
+    )
+    def covariances(self, X: tf.Tensor, inducing_inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Covariance K_MN of inducing outputs and function values at ``X``, and these values' variance."""
+        rows = tf.reshape(X, [-1, X.shape[-1]])
+        S, N = leading_shape(X)
+        variance = prior_variance(self.kernel, rows)
+        variance = tf.transpose(tf.reshape(variance, [S, N, variance.shape[-1]]), [0, 2, 1])
+        return batch_covariance(self.kernel, inducing_inputs, X), variance
 
     @check_shapes(
         "X: [N, S, D]",
@@ -107,7 +145,7 @@ class GPLayer(Module):
         N, S = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, N S]
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
@@ -116,7 +154,7 @@ class GPLayer(Module):
         return Projection(
             basis=tf.reshape(basis, [N, S, *basis.shape[1:]]),
             variance=tf.reshape(variance, [N, S, variance.shape[-1]]),
-            mean=self._mean(X),
+            mean=self.prior_mean(X),
         )
 
     @check_shapes(
@@ -138,16 +176,29 @@ class GPLayer(Module):
         """
         A, covariance = self.joint_projection(X, factor)  # [S, K, M, N], [S, K, N, N]
         mean = tf.matmul(inducing_outputs[:, :, None, :], A)[:, :, 0, :]  # [S, T, N]
+        scale = self.factorise_joint(covariance, X, self.num_inducing)
+        return tf.linalg.matrix_transpose(mean) + self.prior_mean(X), scale
+
+    def prior_covariance(self, X: tf.Tensor) -> tf.Tensor:
+        """Prior covariance over each of S sets of inputs [S, N, D]: [S, K, N, N]."""
+        return batch_covariance(self.kernel, X)
+
+    def factorise_joint(self, covariance: tf.Tensor, X: tf.Tensor, num_inducing: int) -> tf.Tensor:
+        """
+        Cholesky factor of the conditional covariance [S, K, N, N] at the inputs [S, N, D], plus the default
+        jitter, and plus what rounding may have taken from its smallest eigenvalue.
+
+        :raises FactorisationError: where the covariance is not positive definite all the same.
+        """
         # The covariance is the prior's less a sum of M terms, and the factorisation sums N of them.
         prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
-        rounding = tf.cast(tf.shape(X)[1] + self.num_inducing, prior.dtype) * prior
+        rounding = tf.cast(tf.shape(X)[1] + num_inducing, prior.dtype) * prior
         rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
         diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
-        scale = self._cholesky(
+        return self._factorise(
             tf.linalg.set_diag(covariance, diagonal),
             f"the covariance of {self.name} at the inputs (conditional on its inducing outputs",
         )
-        return tf.linalg.matrix_transpose(mean) + self._mean(X), scale
 
     @check_shapes(
         "X: [S, N, D]",
@@ -162,26 +213,22 @@ class GPLayer(Module):
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.inducing_variable, self.kernel, rows), factor)
+            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
-        kernel = self.kernel
-        kernels = kernel.kernels if isinstance(kernel, SeparateIndependent) else [kernel]
-        if isinstance(kernel, SharedIndependent):
-            kernels = [kernel.kernel]
-        prior = tf.stack([k(X, full_cov=True) for k in kernels], axis=1)  # [S, K or 1, N, N]
-        covariance = prior - tf.matmul(A, A, transpose_a=True)
+        covariance = self.prior_covariance(X) - tf.matmul(A, A, transpose_a=True)
         if not self.whiten:
             A = tf.linalg.triangular_solve(
                 tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
             )
         return A, covariance
 
-    def _cholesky(self, matrix: tf.Tensor, what: str) -> tf.Tensor:
-        parameters = gpflow.utilities.parameter_dict(self.kernel)
-        shown = {f"kernel{path}": value for path, value in parameters.items()}
-        return cholesky(matrix, f"{what}, {type(self.kernel).__name__})", shown)
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """Draws [S, N, T] from the prior, coherent over all points: cubic in N."""
+        scale = self.factorise_joint(self.prior_covariance(X), X, 0)  # [S, T or 1, N, N]
+        draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
+        return self.prior_mean(X) + tf.linalg.matrix_transpose(draws)
 
     def _check_input_dim(self) -> None:
         """Try kernel and mean function on an input, so that they need not fail in the midst of training."""
@@ -189,33 +236,13 @@ class GPLayer(Module):
             return
         X = tf.zeros([1, self.input_dim], gpflow.default_float())
         try:
-            Kuf(self.inducing_variable, self.kernel, X)
+            Kuf(self.own_inducing_variable, self.kernel, X)
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
                 f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
             ) from error
-        if not callable(self.mean_function):
-            raise TypeError(
-                f"mean_function: expected a GPflow mean function, got {self.mean_function!r}."
-            )
-        try:
-            columns = self.mean_function(X).shape[-1]
-        except Exception as error:
-            raise ValueError(
-                f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
-                f" {self.input_dim}: {error}"
-            ) from error
-        if columns not in (None, 1, self.num_latent_gps):
-            raise ValueError(
-                f"mean_function: expected {self.num_latent_gps} columns (num_latent_gps) or one, got"
-                f" {columns}."
-            )
-
-    def _mean(self, X: TensorType) -> tf.Tensor:
-        """The mean function over the last axis, broadcast to T where it returns one column."""
-        mean = self.mean_function(X)
-        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))
+        self._check_mean_function(X)
 
 
 def _match_rank(K: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:

@@ -66,7 +66,7 @@ def at_points(
     reduction = tf.transpose(tf.reduce_sum(tf.matmul(K, W) * K, axis=-1))  # [N, T]
     # Rounding may take more than there is.
     variance = tf.maximum(prior_variance(layer.kernel, X) - reduction, 0.0)
-    return Gaussian(layer._mean(X) + mean, tf.linalg.diag(variance) if full else variance)
+    return Gaussian(layer.prior_mean(X) + mean, tf.linalg.diag(variance) if full else variance)
 
 
 def under_gaussian(
@@ -154,7 +154,7 @@ class _Stacked(NamedTuple):
 
 def _parts(layer: GPLayer) -> tuple[Sequence[Kernel], Sequence[tf.Tensor]]:
     """The kernels and inducing inputs of a layer's GPs: one pair where they share both."""
-    kernel, inducing = layer.kernel, layer.inducing_variable
+    kernel, inducing = layer.kernel, layer.own_inducing_variable
     kernels: Sequence[Kernel]
     if isinstance(kernel, SeparateIndependent):
         kernels = list(kernel.kernels)
@@ -193,7 +193,7 @@ def _stacked(layer: GPLayer, input_dim: int) -> _Stacked | None:
 
 def _cross_covariance(layer: GPLayer, X: tf.Tensor) -> tf.Tensor:
     """k(X, Z): [1 or T, N, M]."""
-    K = tf.linalg.matrix_transpose(Kuf(layer.inducing_variable, layer.kernel, X))
+    K = tf.linalg.matrix_transpose(Kuf(layer.own_inducing_variable, layer.kernel, X))
     return K if K.shape.rank == 3 else K[None]
 
 

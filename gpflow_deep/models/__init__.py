@@ -1,15 +1,25 @@
 """Deep GP models, one file a family."""
 
-from .base import DeepGPModel
+from .amortized import AmortizedDeepGP
+from .base import DeepGPModel, LayerOutput
 from .collapsed import collapsed_evidence
-from .deep_gp import DeepGP, LayerOutput
+from .deep_gp import DeepGP
+from .deep_sigma_point import DeepSigmaPointProcess
 from .fitc_ep import FITCEPDeepGP, LayerMoments
+from .global_inducing import GlobalInducingDeepGP
+from .input_dependent_svgp import InputDependentSVGP
+from .orthogonal_svgp import OrthogonalSVGP
 
 __all__ = [
+    "AmortizedDeepGP",
     "DeepGP",
     "DeepGPModel",
+    "DeepSigmaPointProcess",
     "FITCEPDeepGP",
+    "GlobalInducingDeepGP",
+    "InputDependentSVGP",
     "LayerMoments",
     "LayerOutput",
+    "OrthogonalSVGP",
     "collapsed_evidence",
 ]

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData, TensorType
+from check_shapes import check_shapes
+from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..draws import standard_normals
-from ..layers import GPLayer
+from ..draws import quasi_normals, standard_normals
+from ..layers import Layer
 from ..posteriors.predictive import DeepGPPosterior
-from ..prediction import MixturePredictor
+from ..prediction import Mixture, MixturePredictor, equal_log_weights
+from ..sites import QuadratureSites
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
-__all__ = ["DeepGPModel"]
+__all__ = ["DeepGPModel", "LayerOutput"]
+
+
+class LayerOutput(NamedTuple):
+    """A layer's draws and the conditional they come from."""
+
+    sample: tf.Tensor  # [S, N, T]
+    mean: tf.Tensor  # [S, N, T]
+    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
 class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
@@ -32,22 +43,31 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
         every batch is all there is.
     :param seed: of the draws that predictions are made with.
+    :param num_sites: number of learned sites, by which points travel through the layers; by default they
+        are sampled.
+    :param predictive_objective: train for the log density of the predictive mixture rather than for the
+        evidence lower bound; a number is the weight of the KL divergence, beta.
     """
+
+    layer_type: type[Layer] = Layer  # type: ignore[type-abstract]
+    """The kind of layers that the model is made of."""
 
     def __init__(
         self,
-        layers: Sequence[GPLayer],
+        layers: Sequence[Layer],
         likelihood: Likelihood,
         *,
         num_samples: int,
         num_prediction_samples: int,
         num_data: int | None,
         seed: int,
+        num_sites: int | None = None,
+        predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
         BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
-        self.layers = _check_layers(layers)
+        self.layers = _check_layers(layers, self.layer_type)
         self.likelihood = _check_likelihood(likelihood, self.layers[-1].num_latent_gps)
         self.num_latent_gps = self.layers[-1].num_latent_gps
         self.num_samples = check_positive_integer(num_samples, "num_samples")
@@ -58,16 +78,42 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
+        self.sites: QuadratureSites | None = None
+        if num_sites is not None:
+            widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+            self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
+        self.predictive_objective = predictive_objective is not False
+        self.kl_weight = float(predictive_objective) if self.predictive_objective else 1.0
+        if not self.kl_weight > 0:
+            raise ValueError(
+                f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
+                f" {predictive_objective!r}."
+            )
 
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "X: [N, D]",
+    )
+    def sample_prior(
+        self, X: InputData, num_samples: int = 1, seed: TensorType | None = None
+    ) -> list[tf.Tensor]:
         """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        Draws of every layer from the prior, jointly over the points: what the model believes before it has
+        seen targets, depth by depth.
+
+        :param X: inputs.
+        :param num_samples: number of draws, S.
+        :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
+        :return: [S, N, T_l] for each layer.
         """
-        return DeepGPPosterior(self, precompute_cache)
+        X = self._as_inputs(X, "X")
+        S = check_positive_integer(num_samples, "num_samples")
+        F, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
+        shapes = [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
+        for layer, noise in zip(self.layers, standard_normals(shapes, seed)):
+            F = layer.sample_prior(F, noise)
+            draws.append(F)
+        return draws
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
@@ -92,6 +138,59 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         check_finite(Y, "data[1]")
         Y = check_targets(Y, self.likelihood, self.num_latent_gps, "data[1]")
         return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
+    def _site_noise(self, noise: Sequence[TensorType] | None) -> list[tf.Tensor]:
+        """The sites, [S, 1, T_l] for each hidden layer; there are no draws to be given."""
+        if noise:
+            raise ValueError(
+                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
+            )
+        assert self.sites is not None
+        return self.sites.noise()
+
+    def _expected_log_likelihood(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
+        """Weighted average of the expected log-likelihood of each observation, [N]."""
+        expectations = self._through_likelihood(
+            self.likelihood.variational_expectations, X, f, Y
+        )  # [S, N]
+        return tf.linalg.matvec(expectations, tf.exp(f.log_weights), transpose_a=True)
+
+    def _combine(
+        self, X: tf.Tensor, Y: tf.Tensor, f: Mixture, kl: tf.Tensor, predictive: bool
+    ) -> tf.Tensor:
+        """The ELBO, or the predictive objective, of a batch and its model's KL divergence."""
+        fit = self._log_density if predictive else self._expected_log_likelihood
+        weight = self.kl_weight if predictive else 1.0
+        return tf.reduce_sum(fit(X, f, Y)) * self._scale(tf.shape(X)[0]) - weight * kl
+
+    def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        """Of the components of a mixture."""
+        if self.sites is None:
+            return equal_log_weights(num_samples)
+        return self.sites.log_weights()
+
+    def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
+        """
+        Sites or draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as
+        good as with draws of its own, and a prediction does not depend on the points beside it.
+        """
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        if self.sites is not None:
+            return self.sites.noise()
+        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
 
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
         """By how much a batch's sum is to be multiplied to stand for all data."""
@@ -124,13 +223,15 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         return F
 
 
-def _check_layers(layers: Sequence[GPLayer]) -> list[GPLayer]:
+def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
     if (
         not isinstance(layers, Sequence)
         or not layers
-        or not all(isinstance(layer, GPLayer) for layer in layers)
+        or not all(isinstance(layer, kind) for layer in layers)
     ):
-        raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
+        raise TypeError(
+            f"layers: expected a non-empty sequence of {kind.__name__}, got {layers!r}."
+        )
     layers = list(layers)
     for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
         if above.input_dim not in (None, below.num_latent_gps):

@@ -37,7 +37,7 @@ def collapsed_evidence(
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
     s = tf.convert_to_tensor(likelihood.variance)
     factor = layer.factorise()
-    K = Kuf(layer.inducing_variable, layer.kernel, X)
+    K = Kuf(layer.own_inducing_variable, layer.kernel, X)
     A = tf.linalg.triangular_solve(factor, tf.broadcast_to(K, [*factor.shape[:-1], len(X)]))
     r = tf.transpose(prior_variance(layer.kernel, X)) - tf.reduce_sum(tf.square(A), axis=-2)
     r = tf.maximum(tf.reshape(r, [-1, len(X)]), 0.0)  # [1 or T, N]

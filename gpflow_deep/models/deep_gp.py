@@ -6,30 +6,22 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..draws import quasi_normals, standard_normals
+from ..draws import standard_normals
 from ..layers import GPLayer
 from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
+from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..prediction import Mixture, in_parts
-from ..validation import check_positive_integer
-from .base import DeepGPModel
+from ..prediction import Mixture, in_parts, sample_joint_mixture, sample_mixture
+from ..validation import check_noise, check_positive_integer
+from .base import DeepGPModel, LayerOutput
 
-__all__ = ["DeepGP", "LayerOutput"]
-
-
-class LayerOutput(NamedTuple):
-    """A layer's draws and the conditional they come from."""
-
-    sample: tf.Tensor  # [S, N, T]
-    mean: tf.Tensor  # [S, N, T]
-    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
+__all__ = ["DeepGP"]
 
 
 class Prepared(NamedTuple):
@@ -56,8 +48,15 @@ class DeepGP(DeepGPModel):
     :param covariance_jitter: added to the variance of a layer's draws, J; GPflow's default jitter.
     :param num_prediction_samples: components of the predicted mixture.
     :param seed: of the draws that predictions are made with.
+    :param num_sites: number of learned sites, by which points travel through the layers instead of being
+        sampled; for ``MeanField`` (see :class:`DeepSigmaPointProcess`).
+    :param predictive_objective: train for the log density of the predictive mixture rather than for the
+        ELBO; a number is the weight of the KL divergence, beta.
     :raises ValueError: where layers, likelihood and posterior do not fit each other.
     """
+
+    layer_type = GPLayer
+    layers: list[GPLayer]
 
     def __init__(
         self,
@@ -71,6 +70,8 @@ class DeepGP(DeepGPModel):
         covariance_jitter: float | None = None,
         num_prediction_samples: int = 100,
         seed: int = 0,
+        num_sites: int | None = None,
+        predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
         super().__init__(
@@ -80,12 +81,23 @@ class DeepGP(DeepGPModel):
             num_prediction_samples=num_prediction_samples,
             num_data=num_data,
             seed=seed,
+            num_sites=num_sites,
+            predictive_objective=predictive_objective,
             name=name,
         )
         self.inducing_posterior = _check_posterior(posterior, self.layers)
         if marginalisation not in ("analytic", "monte_carlo"):
             raise ValueError(
                 f"marginalisation: expected 'analytic' or 'monte_carlo', got {marginalisation!r}."
+            )
+        if num_sites is not None and marginalisation != "analytic":
+            raise ValueError(
+                f"marginalisation: expected 'analytic' with sites, got {marginalisation!r}."
+            )
+        if num_sites is not None and not isinstance(self.inducing_posterior, MeanField):
+            raise ValueError(
+                "posterior: expected MeanField with sites, which stand for independent draws, got"
+                f" {type(self.inducing_posterior).__name__}."
             )
         self.marginalisation = marginalisation
         if covariance_jitter is None:
@@ -97,9 +109,15 @@ class DeepGP(DeepGPModel):
     # The objective.
 
     @tf.autograph.experimental.do_not_convert
-    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
-        """The ELBO, which training maximises."""
-        return self.elbo(data)
+    def maximum_log_likelihood_objective(
+        self, data: RegressionData, noise: Sequence[TensorType] | None = None
+    ) -> tf.Tensor:
+        """
+        What training maximises: the ELBO, or the predictive objective.
+
+        :param noise: as for :meth:`elbo`.
+        """
+        return self._evaluate(data, noise, self.predictive_objective)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -114,22 +132,24 @@ class DeepGP(DeepGPModel):
         :param noise: the draws of :meth:`draw_noise`; drawn if not given. Fix them for a
             deterministic objective (``gpflow.optimizers.Scipy``).
         """
+        return self._evaluate(data, noise, predictive=False)
+
+    def _evaluate(
+        self, data: RegressionData, noise: Sequence[TensorType] | None, predictive: bool
+    ) -> tf.Tensor:
         X, Y = self._check_data(data)
         prepared = self._prepare()
         if noise is None:
             noise = self.draw_noise(tf.shape(X)[0])
+        if self.sites is not None:
+            noise = self._site_noise(noise)
         else:
             L, inducing = len(self.layers), self.marginalisation == "monte_carlo"
             # Draws of the output layer, as `propagate` takes them, may be there: they are not used.
             num_layers = L if len(noise) == (2 * L if inducing else L) else L - 1
-            noise = self._as_noise(noise, X, num_layers, inducing)
+            noise = check_noise(noise, self._noise_shapes(X, num_layers, inducing))
         *_, output = self._walk(X, noise, prepared, self._training_recursion(noise, prepared))
-        f = self._as_mixture(output)
-        expectations = self._through_likelihood(
-            self.likelihood.variational_expectations, X, f, Y
-        )  # [S, N]
-        expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
-        return expected * self._scale(tf.shape(X)[0]) - self._prior_kl(prepared)
+        return self._combine(X, Y, self._as_mixture(output), self._prior_kl(prepared), predictive)
 
     @tf.autograph.experimental.do_not_convert
     def prior_kl(self) -> tf.Tensor:
@@ -151,8 +171,10 @@ class DeepGP(DeepGPModel):
         :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
             a pure function.
         :return: [S, N, T_l] for each hidden layer; then, with Monte Carlo marginalisation, [S, T_l, M_l]
-            for each layer.
+            for each layer. None where points travel by sites.
         """
+        if self.sites is not None:
+            return []
         S = self.num_samples
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
@@ -210,12 +232,11 @@ class DeepGP(DeepGPModel):
             outputs.append((F if sampled else None, conditional))
         return outputs
 
-    @staticmethod
-    def _as_mixture(output: tuple[tf.Tensor | None, Conditional]) -> Mixture:
+    def _as_mixture(self, output: tuple[tf.Tensor | None, Conditional]) -> Mixture:
         _, (mean, covariance) = output
         variance = covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
         means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
-        return Mixture(means, variances, _equal_log_weights(tf.shape(means)[0]))
+        return Mixture(means, variances, self._log_weights(tf.shape(means)[0]))
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -231,16 +252,20 @@ class DeepGP(DeepGPModel):
         :param noise: standard normal draws, [S, N, T_l] for each layer; drawn if not given.
         """
         X = self._as_inputs(X, "X")
-        if noise is None:
+        if self.sites is not None:
+            sites = self._site_noise(noise)
+            S, width = self.sites.num_sites, self.num_latent_gps
+            noise = [*sites, *standard_normals([[S, tf.shape(X)[0], width]])]
+        elif noise is None:
             S = self.num_samples
             noise = standard_normals(
                 [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
             )
         else:
-            noise = self._as_noise(noise, X, len(self.layers))
+            noise = check_noise(noise, self._noise_shapes(X, len(self.layers)))
         prepared = self._prepare()
         outputs = self._walk(X, noise, prepared, self._recursion(prepared))
-        S = tf.shape(noise[0])[0]
+        S = tf.shape(noise[-1])[0]
         return [
             LayerOutput(*(_samples_first(x, S) for x in (sample, *conditional)))
             for sample, conditional in outputs
@@ -255,9 +280,9 @@ class DeepGP(DeepGPModel):
             *_, output = self._walk(X, noise, prepared, self._recursion(prepared))
             return self._as_mixture(output)[:2]
 
-        S = len(noise[0]) if noise else 1
+        S = noise[0].shape[0] if noise else 1
         means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, _equal_log_weights(S))
+        return Mixture(means, variances, self._log_weights(S))
 
     def _output_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
         noise = self._prediction_noise(None)
@@ -268,11 +293,13 @@ class DeepGP(DeepGPModel):
                 covariance = tf.linalg.diag(covariance)
             return tf.transpose(mean, [1, 0, 2]), tf.transpose(covariance, [1, 0, 2, 3])
 
-        S = len(noise[0]) if noise else 1
+        S = noise[0].shape[0] if noise else 1
         means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, _equal_log_weights(S))
+        return Mixture(means, variances, self._log_weights(S))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
+        if self.sites is not None:
+            return self._joint_mixture_of_sites(Xnew, prepared)
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
         # Only the output layer is marginalised: given the other layers' inducing outputs its own have
         # the mean m + L e with no noise of its own.
@@ -281,16 +308,42 @@ class DeepGP(DeepGPModel):
         noise[-1] = tf.zeros_like(noise[-1])
         draws = self.inducing_posterior.sample(prepared.moments, noise)
         F = self._sample_joint(Xnew, draws[:-1], prepared.factors, seeds[1])
+        return self._joint_output(F, draws[-1], prepared)
+
+    def _joint_mixture_of_sites(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
+        """Given a site the hidden layers are functions of the input: those of its path."""
+        noise = self._site_noise(None)
+        F = Xnew[:, None, :]
+        if len(self.layers) > 1:
+            recursion = self._recursion(prepared)
+            F, _ = self._walk(Xnew, noise, prepared, recursion)[-2]
+        shapes = self._inducing_shapes(F.shape[1])
+        mean = self.inducing_posterior.sample(
+            prepared.moments, [tf.zeros(s, F.dtype) for s in shapes]
+        )
+        return self._joint_output(tf.transpose(F, [1, 0, 2]), mean[-1], prepared)
+
+    def _joint_output(self, F: tf.Tensor, mean: tf.Tensor, prepared: Prepared) -> Mixture:
+        """
+        The output layer's functions, jointly over all points.
+
+        :param F: its inputs [S, N, T].
+        :param mean: the mean [S, P, M] of its inducing outputs.
+        """
         A, covariance = self.layers[-1].joint_projection(F, prepared.factors[-1])
-        mean = tf.matmul(draws[-1][:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
+        mean = tf.matmul(mean[:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
         own = self.inducing_posterior.output_covariance(prepared.moments)  # [P, M, M]
         covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
         mean = tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F)
-        return Mixture(mean, covariance, _equal_log_weights(S))
+        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
 
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
     ) -> tf.Tensor:
+        if self.sites is not None:
+            if full_cov:
+                return sample_joint_mixture(self._joint_mixture(Xnew, prepared), num_samples)
+            return sample_mixture(self._mixture(Xnew, None, prepared), num_samples)
         if full_cov:
             noise = standard_normals(self._inducing_shapes(num_samples))
             draws = self.inducing_posterior.sample(prepared.moments, noise)
@@ -307,37 +360,11 @@ class DeepGP(DeepGPModel):
     def _inducing_shapes(self, num_samples: int | None) -> list[list[int | None]]:
         return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
 
-    def _as_noise(
-        self, noise: Sequence[TensorType], X: tf.Tensor, num_layers: int, inducing: bool = False
-    ) -> list[tf.Tensor]:
-        """Given draws in the default float, after a check of the shapes that are known by now."""
+    def _noise_shapes(
+        self, X: tf.Tensor, num_layers: int, inducing: bool = False
+    ) -> list[list[int | None]]:
         shapes = [[None, X.shape[0], layer.num_latent_gps] for layer in self.layers[:num_layers]]
-        if inducing:
-            shapes += self._inducing_shapes(None)
-        noise = [tf.cast(z, gpflow.default_float()) for z in noise]
-        sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
-        fit = [z.shape.is_compatible_with(shape) for z, shape in zip(noise, shapes)]
-        if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
-            expected = ", ".join(f"[S, {shape[1]}, {shape[2]}]" for shape in shapes)
-            got = ", ".join(str(z.shape) for z in noise)
-            raise ValueError(f"noise: expected tensors of shapes {expected}, got {got or 'none'}.")
-        return noise
-
-    def _prediction_noise(self, num_samples: int | None) -> list[np.ndarray]:
-        """
-        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good
-        as with draws of its own, and a prediction does not depend on the points beside it.
-        """
-        S = self.num_prediction_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
-
-
-def _equal_log_weights(num_samples: TensorType) -> tf.Tensor:
-    size = tf.cast(num_samples, gpflow.default_float())
-    return tf.fill([num_samples], -tf.math.log(size))
+        return shapes + self._inducing_shapes(None) if inducing else shapes
 
 
 def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
@@ -349,6 +376,11 @@ def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
 def _check_posterior(
     posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
+    without = [layer.name for layer in layers if layer.inducing_variable is None]
+    if without:
+        raise ValueError(
+            f"layers: expected inducing variables in all of them, got none in {without}."
+        )
     if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
         posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):

@@ -20,7 +20,7 @@ from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..linalg import cholesky
 from ..posteriors.tied_factor import TiedFactor, Weights
-from ..prediction import Mixture, in_parts
+from ..prediction import Mixture, equal_log_weights, in_parts
 from ..psi_statistics import Gaussian
 from ..validation import check_positive_integer
 from .base import DeepGPModel
@@ -61,6 +61,8 @@ class FITCEPDeepGP(DeepGPModel):
     :param seed: of all draws.
     :raises ValueError: where layers and likelihood do not fit each other, or alpha is not in [0, 1].
     """
+
+    layer_type = GPLayer
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class FITCEPDeepGP(DeepGPModel):
             return output.mean[None], output.covariance[None]
 
         means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, tf.zeros([1], gpflow.default_float()))
+        return Mixture(means, variances, equal_log_weights(1))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is
@@ -233,8 +235,7 @@ class FITCEPDeepGP(DeepGPModel):
         mean, own = _inducing_moments(layer, prepared[-1], factors[-1])
         f_mean = tf.transpose(tf.matmul(mean[:, None, :], basis)[:, :, 0, :], [0, 2, 1])
         covariance += tf.matmul(basis, tf.matmul(own, basis), transpose_a=True)
-        log_weights = tf.fill([S], -tf.math.log(tf.cast(S, F.dtype)))
-        return Mixture(f_mean + layer._mean(F), covariance, log_weights)
+        return Mixture(f_mean + layer.prior_mean(F), covariance, equal_log_weights(S))
 
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: list[Weights]

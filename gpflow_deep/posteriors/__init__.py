@@ -2,7 +2,10 @@
 
 from .base import Conditional, InducingPosterior, Recursion
 from .block_structured import BlockStructured, FullyCoupled
+from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
+from .orthogonal import Orthogonal
+from .pseudo_observations import PseudoObservations
 from .stripes_and_arrow import StripesAndArrow
 from .tied_factor import TiedFactor
 
@@ -10,8 +13,13 @@ __all__ = [
     "BlockStructured",
     "Conditional",
     "FullyCoupled",
+    "IndependentGaussian",
     "InducingPosterior",
+    "LayerPosterior",
     "MeanField",
+    "Orthogonal",
+    "Prior",
+    "PseudoObservations",
     "Recursion",
     "StripesAndArrow",
     "TiedFactor",

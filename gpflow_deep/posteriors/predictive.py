@@ -10,7 +10,7 @@ from gpflow.base import InputData, MeanAndVariance, Module
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..layers import GPLayer
+from ..layers import Layer
 from ..prediction import Mixture, MixturePredictor
 
 __all__ = ["DeepGPPosterior"]
@@ -40,7 +40,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         self.update_cache(precompute_cache)
 
     @property
-    def layers(self) -> Sequence[GPLayer]:  # type: ignore[override]
+    def layers(self) -> Sequence[Layer]:  # type: ignore[override]
         """The model's layers."""
         return self.model.layers
 

@@ -173,7 +173,8 @@ class Steps:
         def loss_fn() -> tf.Tensor:
             if noise is None:
                 return self._model.training_loss(batch)
-            return -(self._model.elbo(batch, noise=noise) + self._model.log_prior_density())
+            objective = self._model.maximum_log_likelihood_objective(batch, noise=noise)
+            return -(objective + self._model.log_prior_density())
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)

@@ -28,11 +28,15 @@ __all__ = [
     "block_structured",
     "data",
     "differ",
+    "first_inducing_inputs",
     "fix_draws",
     "gradients",
+    "is_joint",
     "make_model",
+    "predictions",
     "randomise",
     "values",
+    "variational",
 ]
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -50,6 +54,21 @@ def _deep_gp(posterior: Any, layers: Sequence[gd.layers.GPLayer], *args: Any, **
     return gd.models.DeepGP(layers, *args, posterior=posterior, **kwargs)
 
 
+def _sigma_points(layers: Any, *args: Any, num_samples: int, **kwargs: Any) -> Any:
+    return gd.models.DeepSigmaPointProcess(layers, *args, num_sites=num_samples, **kwargs)
+
+
+def _amortized(rule: str, layers: Any, *args: Any, **kwargs: Any) -> Any:
+    """Layers of as many GPs, with the same kernels and mean functions."""
+    amortized = [
+        gd.layers.AmortizedGPLayer(
+            layer.kernel, 3, layer.input_dim, layer.num_latent_gps, layer.mean_function, seed=index
+        )
+        for index, layer in enumerate(layers)
+    ]
+    return gd.models.AmortizedDeepGP(amortized, *args, amortization=rule, **kwargs)
+
+
 def _fitc_ep(
     layers: Sequence[gd.layers.GPLayer], *args: Any, num_samples: int, **kwargs: Any
 ) -> Any:
@@ -62,6 +81,10 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
     "fully-coupled": partial(_deep_gp, gd.posteriors.FullyCoupled),
     "block-structured": partial(_deep_gp, block_structured),
+    "global-inducing": gd.models.GlobalInducingDeepGP,
+    "sigma-points": _sigma_points,
+    "amortized-samples": partial(_amortized, "AR1"),
+    "amortized-sites": partial(_amortized, "AR2P", predictive_objective=True),
     "fitc-ep": _fitc_ep,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
@@ -111,6 +134,13 @@ def randomise(model: tf.Module, seed: int = 1, scale: float = 0.2) -> None:
             variable.assign_add(scale * rng.standard_normal(variable.shape))
 
 
+def variational(model: DeepGPModel) -> tf.Module | None:
+    """A part of the model that its approximate posterior is, where one exists that no input enters."""
+    if isinstance(model, gd.models.GlobalInducingDeepGP):
+        return model.inducing_posteriors[0]
+    return getattr(model, "inducing_posterior", None)
+
+
 def fix_draws(model: DeepGPModel, num_points: int = 20) -> None:
     """Make the objective a function of the parameters, for batches of this size."""
     if hasattr(model, "draw_noise"):
@@ -135,6 +165,7 @@ def gradients(
 
 X, Y = data()
 XNEW, YNEW = data(6, seed=2)
+
 PREDICTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "predict_f": lambda model, X: model.predict_f(X),
     "predict_f full_cov": lambda model, X: model.predict_f(X, full_cov=True),
@@ -145,6 +176,26 @@ PREDICTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "predict_log_density": lambda model, X: model.predict_log_density((X, YNEW[: len(X)])),
 }
 """All that a model and its posterior predict, as functions of them and of up to six inputs."""
+
+
+def predictions(model: DeepGPModel) -> dict[str, Callable[[Any, Any], Any]]:
+    """Those that are defined: amortised posteriors are not joint over the points."""
+    if is_joint(model):
+        return PREDICTIONS
+    return {name: predict for name, predict in PREDICTIONS.items() if "full_cov" not in name}
+
+
+def is_joint(model: DeepGPModel) -> bool:
+    """Whether the posterior is one over functions, not point by point."""
+    return not isinstance(model, gd.models.AmortizedDeepGP)
+
+
+def first_inducing_inputs(model: DeepGPModel) -> gpflow.Parameter:
+    """The inducing inputs of the first layer, or what makes them."""
+    layer = model.layers[0]
+    if isinstance(layer, gd.layers.AmortizedGPLayer):
+        return layer.networks[0].b
+    return layer.inducing_variable.Z
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-10) -> None:

@@ -60,7 +60,10 @@ def _step_on_two(
         return slopes
 
     arguments = [distributed(halves) for halves in batches]
-    arguments.append([distributed(_halves(z, 1)) for z in noise])
+    # Draws of points go with their points; those of inducing outputs are every replica's.
+    arguments.append(
+        [distributed(_halves(z, 1) if z.shape[1] == len(X) else [z, z]) for z in noise]
+    )
     if compiled:
         step = tf.function(step, autograph=False)
     slopes = strategy.run(step, args=arguments)

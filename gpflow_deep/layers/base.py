@@ -1,0 +1,85 @@
+"""What the layers of all families share: T independent GPs with one mean function."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import gpflow
+import tensorflow as tf
+from gpflow.base import Module, TensorType
+from gpflow.kernels import Kernel
+from gpflow.mean_functions import MeanFunction, Zero
+
+from ..linalg import cholesky
+from ..validation import check_kernel, check_positive_integer
+
+__all__ = ["Layer"]
+
+
+class Layer(Module, ABC):
+    """
+    T independent GPs over the same inputs: kernel and mean function.
+
+    :param kernel: any GPflow kernel of independent GPs.
+    :param num_latent_gps: number of GPs, T.
+    :param mean_function: from [..., D] to [..., T]; zero by default.
+    """
+
+    num_inducing: int
+    """Inducing points of each of the layer's GPs, M."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        num_latent_gps: int,
+        mean_function: MeanFunction | None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
+        self.kernel = check_kernel(kernel, self.num_latent_gps)
+        self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
+
+    @property
+    @abstractmethod
+    def input_dim(self) -> int | None:
+        """Dimension of the inputs; ``None`` where it is not known."""
+
+    @abstractmethod
+    def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """
+        Draws [S, N, T] of the layer's functions from their prior, jointly over the points.
+
+        :param X: inputs [S, N, D].
+        :param noise: standard normal draws [S, N, T].
+        """
+
+    def _factorise(self, matrix: tf.Tensor, what: str) -> tf.Tensor:
+        """Cholesky factor of a covariance of this layer; an error shows the kernel's parameters."""
+        parameters = gpflow.utilities.parameter_dict(self.kernel)
+        shown = {f"kernel{path}": value for path, value in parameters.items()}
+        return cholesky(matrix, f"{what}, {type(self.kernel).__name__})", shown)
+
+    def _check_mean_function(self, X: tf.Tensor) -> None:
+        """Try the mean function on inputs, so that it need not fail in the midst of training."""
+        if not callable(self.mean_function):
+            raise TypeError(
+                f"mean_function: expected a GPflow mean function, got {self.mean_function!r}."
+            )
+        try:
+            columns = self.mean_function(X).shape[-1]
+        except Exception as error:
+            raise ValueError(
+                f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
+                f" {X.shape[-1]}: {error}"
+            ) from error
+        if columns not in (None, 1, self.num_latent_gps):
+            raise ValueError(
+                f"mean_function: expected {self.num_latent_gps} columns (num_latent_gps) or one, got"
+                f" {columns}."
+            )
+
+    def prior_mean(self, X: TensorType) -> tf.Tensor:
+        """The mean function over the last axis, broadcast to T where it returns one column."""
+        mean = self.mean_function(X)
+        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))

@@ -1,0 +1,55 @@
+"""SOLVE-GP: a sparse GP with orthogonal inducing points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gpflow.base import TensorType
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+
+from ..layers import GPLayer
+from ..posteriors.orthogonal import Orthogonal
+from ..validation import check_inputs
+from .deep_gp import DeepGP
+
+__all__ = ["OrthogonalSVGP"]
+
+
+class OrthogonalSVGP(DeepGP):
+    """
+    The SOLVE-GP of Shi, Titsias & Mnih 2020, *Sparse orthogonal variational inference for Gaussian
+    processes*: a ``DeepGP`` of one layer over both sets of inducing points, with the posterior
+    :class:`gpflow_deep.posteriors.Orthogonal`.
+
+    :param kernel: any GPflow kernel of independent GPs.
+    :param likelihood: any GPflow likelihood.
+    :param inducing_variable: inducing inputs [M, D].
+    :param orthogonal_inducing_variable: inducing inputs [M2, D] of what remains of the GP given its values at
+        the first ones.
+    :param num_latent_gps: number of GPs.
+    :param mean_function: zero by default.
+    :param settings: ``num_data``, ``predictive_objective``, ``seed`` and ``name`` as for :class:`DeepGP`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: TensorType,
+        orthogonal_inducing_variable: TensorType,
+        num_latent_gps: int = 1,
+        mean_function: MeanFunction | None = None,
+        **settings: Any,
+    ) -> None:
+        Z = check_inputs(inducing_variable, "inducing_variable")
+        orthogonal = check_inputs(orthogonal_inducing_variable, "orthogonal_inducing_variable")
+        if Z.shape[1] != orthogonal.shape[1]:
+            raise ValueError(
+                f"orthogonal_inducing_variable: expected [M2, {Z.shape[1]}] like inducing_variable, got"
+                f" {orthogonal.shape}."
+            )
+        layer = GPLayer(kernel, np.concatenate([Z, orthogonal]), num_latent_gps, mean_function)
+        super().__init__([layer], likelihood, Orthogonal([layer], len(Z)), **settings)

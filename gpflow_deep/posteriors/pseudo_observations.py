@@ -1,0 +1,205 @@
+"""The posterior of Ober & Aitchison 2021: the prior times a Gaussian pseudo-likelihood."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import Parameter, TensorType
+
+from ..bijectors import PackedTriangular
+from ..linalg import cholesky, rows_times
+from ..validation import check_inputs
+from .layerwise import Explained, InducingConditional, LayerPosterior
+
+__all__ = ["PseudoObservations"]
+
+# One unit of a parameter is a factor e^3 of a precision, so that all parameters move at one pace (Ober &
+# Aitchison 2021, Appendix G).
+_LOG_SCALE = 3.0
+
+
+class PseudoObservations(LayerPosterior):
+    r"""
+    q(u | inducing inputs) proportional to p(u | inducing inputs) N(v; u - m, Lambda^{-1}) for each of the
+    T GPs (Ober & Aitchison 2021, Eq. 17): as if the function, less its mean function m, had been observed
+    at its inducing inputs as v, with noise of precision Lambda.
+
+    :param num_latent_gps: number of GPs of the layer, T.
+    :param num_inducing: number of its inducing points, M.
+    :param precision: "full", one matrix Lambda [M, M] for all GPs; "shared", one diagonal; or "separate", a
+        diagonal for each GP.
+    :param observe_mean: whether the function itself is observed, its mean function included.
+    :param seed: of the pseudo-observations at the start: standard normal, and of precision e^-4.
+    :raises ValueError: for another ``precision``.
+    """
+
+    num_noise = 2
+
+    def __init__(
+        self,
+        num_latent_gps: int,
+        num_inducing: int,
+        *,
+        precision: str = "full",
+        observe_mean: bool = False,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_latent_gps, num_inducing, name=name)
+        if precision not in ("full", "shared", "separate"):
+            raise ValueError(
+                f"precision: expected 'full', 'shared' or 'separate', got {precision!r}."
+            )
+        T, M = self.num_latent_gps, self.num_inducing
+        self.precision = precision
+        self.observe_mean = bool(observe_mean)
+        self.pseudo_outputs = Parameter(
+            np.random.default_rng(seed).standard_normal((M, T)), dtype=gpflow.default_float()
+        )
+        scale = tfp.bijectors.Scale(np.array(_LOG_SCALE, gpflow.default_float()))
+        self.precision_diagonal = Parameter(
+            np.full((T, M) if precision == "separate" else (1, M), np.exp(-4.0)),
+            dtype=gpflow.default_float(),
+            transform=tfp.bijectors.Chain([tfp.bijectors.Exp(), scale]),
+        )
+        if precision == "full":
+            below = PackedTriangular(np.tril(np.ones((M, M), dtype=bool), -1))
+            self.precision_tril = Parameter(
+                np.zeros((M, M)), dtype=gpflow.default_float(), transform=below
+            )
+
+    def assign_pseudo_outputs(self, pseudo_outputs: TensorType) -> None:
+        """
+        Set v.
+
+        :param pseudo_outputs: [M, T].
+        :raises ValueError: where it has another shape, or is not finite.
+        """
+        values = check_inputs(pseudo_outputs, "pseudo_outputs")
+        if values.shape != tuple(self.pseudo_outputs.shape):
+            raise ValueError(
+                f"pseudo_outputs: expected shape {list(self.pseudo_outputs.shape)}, got"
+                f" {list(values.shape)}."
+            )
+        self.pseudo_outputs.assign(values)
+
+    def assign_precision(self, precision: TensorType) -> None:
+        """
+        Set Lambda.
+
+        :param precision: positive definite [M, M] where it is "full"; else the diagonal, [M], or [T, M] where
+            each GP has its own.
+        :raises ValueError: where it has another shape, or is not positive (definite).
+        """
+        values = np.asarray(precision)
+        shape = tuple(self.precision_diagonal.shape[self.precision != "separate" :])
+        shape = shape * 2 if self.precision == "full" else shape
+        if values.shape != shape:
+            raise ValueError(f"precision: expected shape {list(shape)}, got {list(values.shape)}.")
+        if self.precision == "full":
+            try:
+                factor = np.linalg.cholesky(values)
+            except np.linalg.LinAlgError:
+                raise ValueError(
+                    "precision: expected a positive definite matrix, got one with the smallest eigenvalue"
+                    f" {np.linalg.eigvalsh(values)[0]:.3g}."
+                ) from None
+            values = np.diag(factor)
+            self.precision_tril.assign(np.tril(factor / values[:, None], -1))
+            values = np.square(values)
+        elif not (values > 0).all():
+            raise ValueError(f"precision: expected positive values, got {values.min():.3g}.")
+        self.precision_diagonal.assign(np.reshape(values, self.precision_diagonal.shape))
+
+    def precision_factor(self) -> tf.Tensor:
+        """R of Lambda = R R^T, lower triangular: [1 or T, M, M] in the default float."""
+        root = tf.sqrt(self.precision_diagonal)
+        if self.precision != "full":
+            return tf.linalg.diag(root)
+        unit = tf.linalg.set_diag(tf.convert_to_tensor(self.precision_tril), tf.ones_like(root[0]))
+        return root[..., None] * unit
+
+    def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
+        root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
+        if self.precision == "full":
+            B = tf.matmul(root, tf.matmul(K, root), transpose_a=True)
+        else:
+            diagonal = tf.linalg.diag_part(root)
+            B = diagonal[..., :, None] * K * diagonal[..., None, :]
+        B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
+        B_factor = cholesky(
+            B, f"I + R^T K_MM R of {self.name}", {"precisions": self.precision_diagonal}
+        )
+        # B has no eigenvalue below 1: this inverse loses nothing.
+        B_root = tf.linalg.triangular_solve(B_factor, tf.eye(B.shape[-1], dtype=B.dtype))
+        if self.precision == "full":
+            whitener = tf.matmul(B_root, root, transpose_b=True)
+        else:
+            whitener = B_root * diagonal[..., None, :]
+        outputs = tf.linalg.matrix_transpose(tf.cast(self.pseudo_outputs, K.dtype))[None]
+        if self.observe_mean:
+            outputs -= mean
+        scaled = rows_times(outputs, whitener, transpose=True)
+        return _PseudoConditional(
+            factor, root, B_root, whitener, outputs, scaled, rows_times(scaled, whitener)
+        )
+
+
+class _PseudoConditional(NamedTuple):
+    """
+    In terms of B = I + R^T K_MM R = C C^T and W = C^-1 R^T: (K_MM + Lambda^-1)^-1 = W^T W, without K_MM^-1 or
+    Lambda^-1.
+    """
+
+    prior_factor: tf.Tensor  # [S, K, M, M]
+    root: tf.Tensor  # R: [1, 1 or T, M, M]
+    B_root: tf.Tensor  # C^-1: [S, K or T, M, M]
+    whitener: tf.Tensor  # W: [S, K or T, M, M]
+    outputs: tf.Tensor  # v: [S, T, M]
+    scaled: tf.Tensor  # W v: [S, T, M]
+    weights: tf.Tensor  # W^T W v: [S, T, M]
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """
+        A draw of the prior, moved by its misfit to the pseudo-observations (Matheron's rule):
+        g0 + K (K + Lambda^-1)^-1 (v - g0 + R^-T e2), g0 = chol(K) e1.
+        """
+        prior, pseudo = noise
+        misfit = self.outputs - rows_times(prior, self.prior_factor, transpose=True)
+        misfit = rows_times(misfit, self.whitener, transpose=True)
+        misfit += rows_times(pseudo, self.B_root, transpose=True)
+        return prior + rows_times(rows_times(misfit, self.whitener), self.prior_factor)
+
+    def log_ratio(self, whitened: tf.Tensor) -> tf.Tensor:
+        """log N(R^T v; 0, B) - log N(R^T v; R^T u, I): Lambda^-1 does not enter."""
+        u = rows_times(whitened, self.prior_factor, transpose=True)
+        residuals = rows_times(self.outputs - u, self.root)
+        return 0.5 * _sum_of_squares(residuals) - self._evidence()
+
+    def prior_kl(self) -> tf.Tensor:
+        """The expectation of minus :meth:`log_ratio`, E|R^T (v - u)|^2 = |B^-1 R^T v|^2 + tr(I - B^-1)."""
+        residuals = rows_times(self.scaled, self.B_root)  # C^-T W v
+        traces = tf.reduce_sum(1.0 - tf.reduce_sum(tf.square(self.B_root), -2), [1, 2])
+        return self._evidence() - 0.5 * (_sum_of_squares(residuals) + self._copies() * traces)
+
+    def _evidence(self) -> tf.Tensor:
+        """-log N(R^T v; 0, B), without its constant."""
+        log_det = -tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self.B_root)), axis=[1, 2])
+        return 0.5 * _sum_of_squares(self.scaled) + self._copies() * log_det
+
+    def _copies(self) -> int:
+        """How many GPs share one B."""
+        return int(self.outputs.shape[1] // self.B_root.shape[1])
+
+    def explain(self, Kuf: tf.Tensor) -> Explained:
+        mean = tf.linalg.matrix_transpose(rows_times(self.weights, Kuf))
+        return Explained(mean, tf.matmul(self.whitener, Kuf), Kuf[:, :, :0])
+
+
+def _sum_of_squares(x: tf.Tensor) -> tf.Tensor:
+    """Of [S, T, M]: [S]."""
+    return tf.reduce_sum(tf.square(x), axis=[1, 2])
