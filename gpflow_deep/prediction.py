@@ -81,7 +81,8 @@ class MixturePredictor(ABC):
         The components of the posterior of the last layer's functions, point by point.
 
         :param Xnew: inputs [N, D].
-        :param num_samples: number of components S; the model's ``num_prediction_samples`` by default.
+        :param num_samples: number of components S; the model's ``num_prediction_samples`` by default. Where
+            points travel by learned sites, these are the components, whatever it says.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
         return self._mixture(self._as_matrix(Xnew), num_samples, self._prepare())

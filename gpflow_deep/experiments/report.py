@@ -22,6 +22,12 @@ _COLUMNS = {
     "crps": "CRPS",
     "coverage95": "coverage of 95%",
 }
+_STANDARDISED = {
+    "standardised_nll": "NLL; published",
+    "standardised_rmse": "RMSE; published",
+    "standardised_crps": "CRPS",
+    "standardised_crps_as_published": "CRPS by the formula published; published",
+}
 
 
 def write_report(results: Path | str, output: Path | str) -> list[Path]:
@@ -71,6 +77,9 @@ def markdown(results: Path | str) -> str:
         for dataset in _unique(entry.dataset for entry in groups if entry.study == study):
             here = [entry for entry in groups if (entry.study, entry.dataset) == (study, dataset)]
             parts += [f"## {study}: {dataset}\n", _score_table(study, dataset, here, sources)]
+            standardised = _standardised_table(study, dataset, here, sources)
+            if standardised:
+                parts += ["Of standardised targets:\n", standardised]
         parts += _rank_table(study, [entry for entry in groups if entry.study == study])
     share_table = _share_table(store, groups, sources)
     if share_table:
@@ -126,6 +135,31 @@ def _rank_table(study: str, groups: Sequence[Group]) -> list[str]:
     return [f"## {study}: average ranks\n", explanation, _table(["model", "average rank"], rows)]
 
 
+def _standardised_table(
+    study: str, dataset: str, groups: Sequence[Group], sources: list[str]
+) -> str:
+    """Scores of standardised targets, each with the published one; empty where none is published."""
+    published = {
+        (entry.model, entry.num_layers, name): entry
+        for name in _STANDARDISED
+        for entry in find(dataset, study, name)
+    }
+    rows = []
+    for entry in groups:
+        if not published or not all(
+            name in r["metrics"] for r in entry.records for name in _STANDARDISED
+        ):
+            continue
+        cells = [entry.label, str(len(entry.records))]
+        for name in _STANDARDISED:
+            theirs = published.get((entry.model, entry.num_layers, name))
+            cells.append(str(entry.metric(name)))
+            if theirs is not None:
+                cells[-1] += f"; {_cited(theirs.value, theirs.error, theirs.source, sources, 3)}"
+        rows.append(cells)
+    return _table(["model", "splits", *_STANDARDISED.values()], rows) if rows else ""
+
+
 def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) -> str:
     header = ["study", "data set", "model", "ahead of", "splits", "share", "published"]
     rows = []
@@ -142,11 +176,13 @@ def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) 
     return _table(header, rows) if rows else ""
 
 
-def _cited(value: float, error: float | None, source: str, sources: list[str]) -> str:
+def _cited(
+    value: float, error: float | None, source: str, sources: list[str], digits: int = 2
+) -> str:
     if source not in sources:
         sources.append(source)
-    spread = "" if error is None else f" ({error:.2f})"
-    return f"{value:.2f}{spread} [{sources.index(source) + 1}]"
+    spread = "" if error is None else f" ({error:.{digits}f})"
+    return f"{value:.{digits}f}{spread} [{sources.index(source) + 1}]"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

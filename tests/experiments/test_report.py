@@ -149,3 +149,16 @@ def test_published_values_are_well_formed() -> None:
         "svgp",
         "SGHMC",
     }
+
+
+def test_standardised_scores_stand_beside_the_published_ones(results: Results) -> None:
+    scores = {"test_log_likelihood": 1.2, "rmse": 3.0, "crps": 1.5, "coverage95": 0.9}
+    scores |= {"standardised_nll": 0.1, "standardised_rmse": 0.2, "standardised_crps": 0.3}
+    scores["standardised_crps_as_published"] = 0.4
+    run = Run("ar2p", "kin8nm", "interpolation", 0, 0, L3)
+    results.append(run, {"metrics": scores, "seconds": 60.0}, {"log_density": np.zeros(1)})
+    text = markdown(results.path)
+    assert "0.100; 0.118 (0.017) [2]" in text
+    assert "| 0.300 | 0.400; 0.168 (0.002) [2] |" in text
+    _add(results, "mean-field", 0, 1.0, dataset="boston")
+    assert markdown(results.path).count("Of standardised targets") == 1

@@ -190,6 +190,40 @@ def test_other_likelihoods(likelihood: Any, outputs: int, classes: list | None) 
         np.testing.assert_allclose(np.sum(probabilities, axis=0), 1.0, rtol=1e-5)
 
 
+def test_the_number_of_operations_does_not_grow() -> None:
+    """With points, samples or outputs."""
+
+    def count(num_points: int, num_samples: int, width: int) -> int:
+        layers = gd.layers.build_amortized_layers(2, (width,), width, num_inducing=3)
+        likelihood = gpflow.likelihoods.Gaussian()
+        model = gd.models.AmortizedDeepGP(layers, likelihood, num_samples=num_samples)
+        data = tf.zeros([num_points, 2], tf.float64), tf.zeros([num_points, width], tf.float64)
+
+        def step() -> list[tf.Tensor]:
+            with tf.GradientTape() as tape:
+                loss = model.training_loss(data)
+            return tape.gradient(loss, model.trainable_variables)
+
+        graph = tf.function(step, autograph=False).get_concrete_function().graph
+        # Big constants are made by operations, small ones are stored.
+        return sum(o.type not in ("Const", "Fill") for o in graph.get_operations())
+
+    # Sizes that agree by chance need less broadcasting.
+    assert abs(count(11, 5, 4) - count(40, 12, 9)) <= 2
+
+
+def test_fit() -> None:
+    """Training by the loop of the package, without draws: the same from any seed of TensorFlow's."""
+    ends = []
+    for seed in (1, 2):
+        tf.random.set_seed(seed)
+        model = _model()
+        before = float(model.training_loss((X, Y)))
+        gd.training.fit(model, (X, Y), steps=20, learning_rate=0.02, progress=False)
+        ends.append(float(model.training_loss((X, Y))))
+    assert ends[0] == ends[1] < before
+
+
 @pytest.mark.parametrize("inference", ["affine", "joint"])
 def test_input_dependent_svgp(inference: str) -> None:
     model = gd.models.InputDependentSVGP(

@@ -121,6 +121,13 @@ def test_predictions(name: str) -> None:
         _close(model.predict_log_density((X, Y)), case["out/pred/logp"][:, 0])
 
 
+def test_probabilities_of_classes() -> None:
+    """By the likelihood's quadrature; exact in the reference."""
+    case = CASES["c07_ar2p_probit"]
+    probability, _ = amortized_model(case).predict_y(case["in/x"])
+    np.testing.assert_allclose(probability, case["out/pred/p1"], atol=2e-4)
+
+
 @pytest.mark.parametrize("name", CRPS)
 def test_crps(name: str) -> None:
     case = CASES[name]
