@@ -40,15 +40,15 @@ class FITCEPDeepGP(DeepGPModel):
     A deep GP with a FITC prior and one tied EP factor (Bui et al. 2016; power EP: Bui, Yan & Turner 2017):
 
     .. math::
-        h_{l,n} | u_l \sim N(m_l + k_{nu} K_{uu}^{-1} u_l, \; k_{nn} - k_{nu} K_{uu}^{-1} k_{un} + \sigma_l^2),
-        \quad q(u) \propto p(u) g(u)^N.
+        h_{l,n} | u_l \sim N(m_l + k_{nu} K_{uu}^{-1} u_l,
+        \; k_{nn} - k_{nu} K_{uu}^{-1} k_{un} + \sigma_l^2), \quad q(u) \propto p(u) g(u)^N.
 
     Points travel through the layers as Gaussians whose moments are matched layer by layer: training and
     prediction are deterministic, and one pass suffices. The last layer's noise is the likelihood's.
 
-    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_separate_layers`, whose initial
-        values are the better ones for this model, and :func:`gpflow_deep.layers.build_layers`. Their ``whiten``
-        is of no importance: the factor is one of the function values u.
+    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_separate_layers`, whose
+        initial values are the better ones for this model, and :func:`gpflow_deep.layers.build_layers`.
+        Their ``whiten`` is of no importance: the factor is one of the function values u.
     :param likelihood: any GPflow likelihood.
     :param alpha: the power, from 0 (the variational limit) to 1 (EP).
     :param num_data: size of the whole training set, for minibatches.
