@@ -139,16 +139,6 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         Y = check_targets(Y, self.likelihood, self.num_latent_gps, "data[1]")
         return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
 
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
-        """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
-        """
-        return DeepGPPosterior(self, precompute_cache)
-
     def _site_noise(self, noise: Sequence[TensorType] | None) -> list[tf.Tensor]:
         """The sites, [S, 1, T_l] for each hidden layer; there are no draws to be given."""
         if noise:
