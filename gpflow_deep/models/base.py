@@ -115,6 +115,16 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             draws.append(F)
         return draws
 
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
         Inputs and targets in the types that the model takes, with shapes that fit it.
