@@ -115,9 +115,11 @@ class GlobalInducingDeepGP(DeepGPModel):
     # The objective.
 
     @tf.autograph.experimental.do_not_convert
-    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
+    def maximum_log_likelihood_objective(
+        self, data: RegressionData, noise: Sequence[TensorType] | None = None
+    ) -> tf.Tensor:
         """The ELBO, which training maximises."""
-        return self.elbo(data)
+        return self.elbo(data, noise)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(

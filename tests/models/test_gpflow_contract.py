@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
 
+import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel
 from tests.models.contract import (
     XNEW,
@@ -72,6 +73,15 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
     assert result.nit == 5
     assert result.fun < before - 1.0
     assert_close(loss(), result.fun)
+
+
+def test_fit(model: DeepGPModel) -> None:
+    """The package's own training loop, on minibatches."""
+    before = values(model)
+    result = gd.training.fit(model, (X, Y), steps=2, batch_size=10, progress=False)
+    assert result.steps == 2
+    assert np.isfinite(values(model)).all()
+    assert differ(values(model), before)
 
 
 def test_training_is_reproduced_by_the_seed(family: str) -> None:
