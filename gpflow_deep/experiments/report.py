@@ -16,6 +16,10 @@ __all__ = ["markdown", "write_report"]
 _Value = TypeVar("_Value")
 
 _HEADLINE = "test_log_likelihood"
+_PUBLISHED = {
+    _HEADLINE: "published log-likelihood",
+    "objective_per_point": "published objective per point",
+}
 _COLUMNS = {
     _HEADLINE: "test log-likelihood",
     "rmse": "RMSE",
@@ -97,30 +101,40 @@ def _groups(results: Results) -> list[Group]:
 
 def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: list[str]) -> str:
     published = {
-        (entry.model, entry.num_layers): entry for entry in find(dataset, study, _HEADLINE)
+        name: {(entry.model, entry.num_layers): entry for entry in find(dataset, study, name)}
+        for name in _PUBLISHED
     }
-    header = ["model", "splits", *_COLUMNS.values(), "seconds", "published log-likelihood"]
-    rows = []
-    for entry in groups:
-        theirs = published.get((entry.model, entry.num_layers))
-        rows.append(
-            [
-                entry.label,
-                str(len(entry.records)),
-                *(str(entry.metric(name)) for name in _COLUMNS),
-                f"{entry.seconds().mean:.0f}",
-                ""
-                if theirs is None
-                else _cited(theirs.value, theirs.error, theirs.source, sources),
-            ]
-        )
-    # What was published of models that have not been run here is a yardstick all the same.
-    done = {(entry.model, entry.num_layers) for entry in groups}
-    for (model, num_layers), theirs in published.items():
-        if (model, num_layers) not in done:
-            cell = _cited(theirs.value, theirs.error, theirs.source, sources)
-            rows.append([f"{model} (L={num_layers})", *[""] * (len(header) - 2), cell])
-    return _table(header, rows)
+    run = {(entry.model, entry.num_layers) for entry in groups}
+    columns = [name for name in _PUBLISHED if name == _HEADLINE or run & published[name].keys()]
+    scores = list(_COLUMNS)
+    if "objective_per_point" in columns and all(
+        "objective_per_point" in r["metrics"] for entry in groups for r in entry.records
+    ):
+        scores.append("objective_per_point")
+
+    def cited(model: tuple[str, int]) -> list[str]:
+        theirs = [published[name].get(model) for name in columns]
+        return ["" if x is None else _cited(x.value, x.error, x.source, sources) for x in theirs]
+
+    titles = {**_COLUMNS, "objective_per_point": "objective per point"}
+    header = ["model", "splits", *(titles[name] for name in scores), "seconds"]
+    rows = [
+        [
+            entry.label,
+            str(len(entry.records)),
+            *(str(entry.metric(name)) for name in scores),
+            f"{entry.seconds().mean:.0f}",
+            *cited((entry.model, entry.num_layers)),
+        ]
+        for entry in groups
+    ]
+    # What the same papers published of models that have not been run here is a yardstick all the same.
+    papers = {theirs.source for model, theirs in published[_HEADLINE].items() if model in run}
+    for model, theirs in published[_HEADLINE].items():
+        if model not in run and (theirs.source in papers or not papers):
+            label = f"{model[0]} (L={model[1]})"
+            rows.append([label, *[""] * (len(header) - 1), *cited(model)])
+    return _table([*header, *(_PUBLISHED[name] for name in columns)], rows)
 
 
 def _rank_table(study: str, groups: Sequence[Group]) -> list[str]:

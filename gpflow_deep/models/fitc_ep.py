@@ -20,7 +20,7 @@ from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..linalg import cholesky
 from ..posteriors.tied_factor import TiedFactor, Weights
-from ..prediction import Mixture, in_parts
+from ..prediction import Mixture, equal_log_weights, in_parts
 from ..psi_statistics import Gaussian
 from ..validation import check_positive_integer
 from .base import DeepGPModel
@@ -40,14 +40,15 @@ class FITCEPDeepGP(DeepGPModel):
     A deep GP with a FITC prior and one tied EP factor (Bui et al. 2016; power EP: Bui, Yan & Turner 2017):
 
     .. math::
-        h_l | u_l \sim \prod_n N(k_l(h_{l-1,n}) K_l^{-1} u_l, \; \cdot \; + \sigma_l^2), \quad
-        q(u) \propto p(u) g(u)^N.
+        h_{l,n} | u_l \sim N(m_l + k_{nu} K_{uu}^{-1} u_l,
+        \; k_{nn} - k_{nu} K_{uu}^{-1} k_{un} + \sigma_l^2), \quad q(u) \propto p(u) g(u)^N.
 
     Points travel through the layers as Gaussians whose moments are matched layer by layer: training and
     prediction are deterministic, and one pass suffices. The last layer's noise is the likelihood's.
 
-    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`. Their
-        ``whiten`` is of no importance: the factor is one of the function values u.
+    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_separate_layers`, whose
+        initial values are the better ones for this model, and :func:`gpflow_deep.layers.build_layers`.
+        Their ``whiten`` is of no importance: the factor is one of the function values u.
     :param likelihood: any GPflow likelihood.
     :param alpha: the power, from 0 (the variational limit) to 1 (EP).
     :param num_data: size of the whole training set, for minibatches.
@@ -219,7 +220,7 @@ class FITCEPDeepGP(DeepGPModel):
             return output.mean[None], output.covariance[None]
 
         means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, tf.zeros([1], gpflow.default_float()))
+        return Mixture(means, variances, equal_log_weights(1))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
         # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is
@@ -235,8 +236,7 @@ class FITCEPDeepGP(DeepGPModel):
         mean, own = _inducing_moments(layer, prepared[-1], factors[-1])
         f_mean = tf.transpose(tf.matmul(mean[:, None, :], basis)[:, :, 0, :], [0, 2, 1])
         covariance += tf.matmul(basis, tf.matmul(own, basis), transpose_a=True)
-        log_weights = tf.fill([S], -tf.math.log(tf.cast(S, F.dtype)))
-        return Mixture(f_mean + layer.prior_mean(F), covariance, log_weights)
+        return Mixture(f_mean + layer.prior_mean(F), covariance, equal_log_weights(S))
 
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: list[Weights]

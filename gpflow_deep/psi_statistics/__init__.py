@@ -2,11 +2,12 @@
 
 from .dense import psi0, psi1, psi1_slope, psi2
 from .gaussian import Gaussian
-from .terms import LinearTerm, NoClosedForm, Term, Wave, WhiteTerm, terms
+from .terms import LinearTerm, LinearWave, NoClosedForm, Term, Wave, WhiteTerm, terms
 
 __all__ = [
     "Gaussian",
     "LinearTerm",
+    "LinearWave",
     "NoClosedForm",
     "Term",
     "Wave",

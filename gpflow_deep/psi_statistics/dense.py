@@ -16,7 +16,7 @@ from gpflow.kernels import Kernel
 
 from .exponentials import Exponentials, features, products, tilted_precision
 from .gaussian import Gaussian
-from .terms import LinearTerm, Term, Wave, WhiteTerm, terms
+from .terms import LinearTerm, LinearWave, NoClosedForm, Term, Wave, WhiteTerm, terms
 
 __all__ = ["psi0", "psi1", "psi1_slope", "psi2"]
 
@@ -39,7 +39,9 @@ def psi0(kernel: Kernel, gaussian: Gaussian) -> tf.Tensor:
             total += term.variance
         else:
             second = tf.square(gaussian.mean) + gaussian.variance
-            total += tf.linalg.matvec(second, term.variance)
+            value = tf.linalg.matvec(second, term.variance)
+            amplitude = term.wave.log_amplitude if isinstance(term, LinearWave) else None
+            total += value if amplitude is None else tf.exp(amplitude) * value
     return total
 
 
@@ -115,11 +117,33 @@ def _psi1(term: Term, Z: tf.Tensor, gaussian: Gaussian) -> tuple[tf.Tensor, tf.T
         scaled = tf.linalg.matrix_transpose(Z * term.variance)  # [D, M]
         slopes = scaled + tf.zeros_like(gaussian.mean)[:, :, None]
         return tf.matmul(gaussian.mean, scaled), slopes
-    assert isinstance(term, Wave)
+    wave = _wave_of(term)
     functions = Exponentials(
-        tf.fill([1, Z.shape[0]], term.log_amplitude), Z[None], term.precision[None]
+        tf.fill([1, Z.shape[0]], wave.log_amplitude), Z[None], wave.precision[None]
     )
+    if isinstance(term, LinearWave):
+        E, slopes = _waves(functions, None, _phases(None, Z), gaussian)
+        tilted_mean, Q = _tilted(functions, gaussian)
+        linear = tf.transpose(Z * term.variance)  # [D, M]
+        factor = tf.reduce_sum(tilted_mean * linear, axis=1)  # [N, M]
+        turning = linear - tf.matmul(Q, gaussian.times(linear + tf.zeros_like(tilted_mean)))
+        return E * factor, slopes * factor[:, None, :] + E[:, None, :] * turning
+    assert isinstance(term, Wave)
     return _waves(functions, term.frequency, _phases(term.frequency, Z), gaussian)
+
+
+def _wave_of(term: Term) -> Wave:
+    wave = term.wave if isinstance(term, LinearWave) else term
+    assert isinstance(wave, Wave)
+    return wave
+
+
+def _tilted(functions: Exponentials, gaussian: Gaussian) -> tuple[tf.Tensor, tf.Tensor]:
+    """The means [N, D, P] of h tilted by each of P exponentials, and Q [N, D, D]."""
+    Q = tilted_precision(functions.precision, gaussian)[0]
+    Q = Q if Q.shape.rank == 3 else tf.linalg.diag(Q)
+    apart = tf.linalg.matrix_transpose(functions.centres[0] - gaussian.mean[:, None, :])
+    return gaussian.mean[:, :, None] + gaussian.times(tf.matmul(Q, apart)), Q
 
 
 def _phases(frequency: tf.Tensor | None, Z: tf.Tensor) -> tf.Tensor:
@@ -169,12 +193,19 @@ def _psi2(a: Term, Z: tf.Tensor, b: Term, other_Z: tf.Tensor, gaussian: Gaussian
         return tf.matmul(with_input, other_Z * b.variance, transpose_a=True, transpose_b=True)
     if isinstance(a, LinearTerm):
         return tf.linalg.matrix_transpose(_psi2(b, other_Z, a, Z, gaussian))
-    assert isinstance(a, Wave) and isinstance(b, Wave)
+    left_wave, right_wave = _wave_of(a), _wave_of(b)
     functions = products(
-        a.log_amplitude[None], Z[None], a.precision[None],
-        b.log_amplitude[None], other_Z[None], b.precision[None],
+        left_wave.log_amplitude[None], Z[None], left_wave.precision[None],
+        right_wave.log_amplitude[None], other_Z[None], right_wave.precision[None],
     )  # fmt: skip
     M, R = Z.shape[0], other_Z.shape[0]
+    if isinstance(a, LinearWave) or isinstance(b, LinearWave):
+        if left_wave.frequency is not None or right_wave.frequency is not None:
+            raise NoClosedForm(
+                "A cosine beside a product with a linear kernel has no closed form here."
+            )
+        return _linear_products(a, Z, b, other_Z, functions, gaussian)
+    a, b = left_wave, right_wave
     if a.frequency is None and b.frequency is None:
         values = [_waves(functions, None, _phases(None, Z), gaussian)[0]]
     elif a.frequency is None or b.frequency is None:
@@ -193,3 +224,30 @@ def _psi2(a: Term, Z: tf.Tensor, b: Term, other_Z: tf.Tensor, gaussian: Gaussian
             wave, _ = _waves(functions, both, tf.reshape(phases, [-1]), gaussian)
             values.append(0.5 * wave)
     return tf.reshape(tf.add_n(values), [-1, M, R])
+
+
+def _linear_products(
+    a: Term,
+    Z: tf.Tensor,
+    b: Term,
+    other_Z: tf.Tensor,
+    functions: Exponentials,
+    gaussian: Gaussian,
+) -> tf.Tensor:
+    """psi2 of two waves at least one of which has a linear factor: moments of the tilted Gaussian."""
+    N, D = tf.shape(gaussian.mean)[0], Z.shape[1]
+    M, R = Z.shape[0], other_Z.shape[0]
+    E, _ = _waves(functions, None, tf.zeros([M * R], Z.dtype), gaussian)
+    mean, Q = _tilted(functions, gaussian)
+    mean = tf.reshape(mean, [N, D, M, R])
+    value = tf.ones([], Z.dtype)
+    factors = []
+    for term, points, equation in ((a, Z, "ndmr,md->nmr"), (b, other_Z, "ndmr,rd->nmr")):
+        if isinstance(term, LinearWave):
+            factors.append(points * term.variance)
+            value *= tf.einsum(equation, mean, factors[-1])
+    if len(factors) == 2:
+        S = gaussian.times(tf.eye(D, batch_shape=[N], dtype=Z.dtype))
+        tilted = S - gaussian.times(tf.matmul(Q, S))
+        value += tf.einsum("md,nde,re->nmr", factors[0], tilted, factors[1])
+    return tf.reshape(E, [N, M, R]) * value

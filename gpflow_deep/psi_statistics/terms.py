@@ -32,7 +32,16 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import Dispatcher
 
-__all__ = ["LinearTerm", "NoClosedForm", "Term", "Wave", "WhiteTerm", "on_all_inputs", "terms"]
+__all__ = [
+    "LinearTerm",
+    "LinearWave",
+    "NoClosedForm",
+    "Term",
+    "Wave",
+    "WhiteTerm",
+    "on_all_inputs",
+    "terms",
+]
 
 
 class NoClosedForm(NotImplementedError):
@@ -53,13 +62,20 @@ class LinearTerm(NamedTuple):
     variance: tf.Tensor  # [D]
 
 
+class LinearWave(NamedTuple):
+    """A wave without a cosine times a linear kernel."""
+
+    wave: Wave
+    variance: tf.Tensor  # [D]
+
+
 class WhiteTerm(NamedTuple):
     """Noise of its own at every input: it is in no covariance with inducing outputs."""
 
     variance: tf.Tensor  # []
 
 
-Term = Wave | LinearTerm | WhiteTerm
+Term = Wave | LinearTerm | LinearWave | WhiteTerm
 
 terms = Dispatcher("terms")
 """
@@ -117,10 +133,23 @@ def _product(kernel: Product, input_dim: int) -> Sequence[Term]:
 
 
 def _products(left: Sequence[Term], right: Sequence[Term]) -> Sequence[Term]:
-    waves = [[term for term in side if isinstance(term, Wave)] for side in (left, right)]
-    if len(waves[0]) + len(waves[1]) < len(left) + len(right):
-        raise NoClosedForm("A product with a linear or white kernel has no closed form here.")
-    return [wave for a in waves[0] for b in waves[1] for wave in multiply(a, b)]
+    return [term for a in left for b in right for term in _multiply_terms(a, b)]
+
+
+def _multiply_terms(a: Term, b: Term) -> Sequence[Term]:
+    if isinstance(a, Wave) and isinstance(b, Wave):
+        return multiply(a, b)
+    if isinstance(b, Wave):
+        a, b = b, a
+    if isinstance(a, Wave) and a.frequency is None:
+        if isinstance(b, LinearTerm):
+            return [LinearWave(a, b.variance)]
+        if isinstance(b, LinearWave):
+            return [LinearWave(wave, b.variance) for wave in multiply(a, b.wave)]
+    raise NoClosedForm(
+        "Products of a linear or white kernel have no closed form here, but for those of one linear kernel"
+        " with squared exponentials."
+    )
 
 
 def multiply(a: Wave, b: Wave) -> list[Wave]:

@@ -39,6 +39,7 @@ KERNELS = {
         * SquaredExponential(1.2, 0.7, active_dims=[0])
     ),
     "linear": lambda: Linear([0.5, 0.8]),
+    "linear product": lambda: SquaredExponential(0.9, [1.0, 0.8]) * Linear([0.5, 0.8]),
     "sum": lambda: SquaredExponential(0.5, 1.5) + Linear(0.3) + Constant(0.2) + White(0.1),
     "cosine": lambda: Cosine(1.1, [2.0, 3.0]),
     "damped cosine": lambda: SquaredExponential(1.0, 1.5) * Cosine(1.0, 2.5, active_dims=[0]),
@@ -72,7 +73,8 @@ def of_gram(kernel: gpflow.kernels.Kernel, H: np.ndarray, Z: np.ndarray) -> np.n
 @pytest.mark.parametrize("full", [False, True])
 @each_kernel
 def test_against_quadrature(name: str, full: bool) -> None:
-    kernel, other = KERNELS[name](), mixture() + Linear(0.5)
+    kernel = KERNELS[name]()
+    other = SquaredExponential(0.7, 1.1) if name == "linear product" else mixture() + Linear(0.5)
     H, w = nodes(full)
     K, L = of_gram(kernel, H, Z), of_gram(other, H, OTHER_Z)
     h = gaussian(full)
@@ -118,7 +120,7 @@ def test_against_gpflow(name: str) -> None:
 
 
 def test_kernels_without_closed_form() -> None:
-    for kernel in (Matern32(), Linear() * SquaredExponential()):
+    for kernel in (Matern32(), Linear() * Linear(), White() * Linear()):
         with pytest.raises(NoClosedForm, match="closed form"):
             terms(kernel, D)
 
