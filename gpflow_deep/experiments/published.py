@@ -104,8 +104,8 @@ _TABLE_1: tuple[tuple[str, int, tuple[tuple[float, float | None], ...]], ...] = 
 _TABLE_2 = (0.55, 0.73, 0.57, 0.57, 0.36, 0.44, 0.67, 0.49)
 
 _MENG = (
-    "Meng, Zhang, *Amortized Variational Inference for Deep Gaussian Processes*, 2024 (mean and standard "
-    "deviation over five splits; its SOLVE is not SOLVE-GP, its CRPS is too large: see published_crps)"
+    "Meng, Zhang, *Amortized Variational Inference for Deep Gaussian Processes*, 2024 (five splits of "
+    "its own; its SOLVE is not SOLVE-GP, its CRPS is too large: see published_crps)"
 )
 _OBER = (
     "Ober, Aitchison, *Global inducing point variational posteriors for Bayesian neural networks and deep "
