@@ -370,3 +370,21 @@ def test_difficult_data_train(name: str, family: type) -> None:
     for prediction in (*model.predict_y(X), model.predict_log_density((X, Y))):
         assert np.isfinite(prediction).all()
     assert np.isfinite(model.predict_f_samples(X, 2, full_cov=True)).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("family", ["fully-coupled", "stripes-and-arrow"])
+def test_covariances_at_a_point_that_cannot_be_factorised(family: str, compiled: bool) -> None:
+    """The recursion's own factorisations say so too."""
+    model = make_model(family, hidden_dims=(2,), output_dim=2)
+    model.covariance_jitter = -10.0  # no user can: what rounding does in bad cases
+    noise = [np.zeros((1, 6, 2)), np.zeros((1, 6, 2))]
+
+    def propagate() -> list[Any]:
+        return model.propagate(XNEW, noise)
+
+    with pytest.raises(
+        (ValueError, tf.errors.InvalidArgumentError),
+        match="covariance of .*GPs.* at a point failed",
+    ):
+        (tf.function(propagate, autograph=False) if compiled else propagate)()

@@ -12,7 +12,7 @@ from gpflow.base import Parameter, TensorType
 
 from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
-from ..linalg import covariance_forms, pair_forms
+from ..linalg import cholesky, covariance_forms, pair_forms
 from .base import (
     Conditional,
     InducingPosterior,
@@ -176,7 +176,8 @@ class _DenseRecursion(Recursion):
     def sample(self, noise: tf.Tensor) -> tf.Tensor:
         mean, covariance = self._conditional
         diagonal = tf.linalg.diag_part(covariance) + self.jitter
-        self._own.append(tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal)))
+        what = f"the covariance of the GPs of layer {len(self._own)} at a point"
+        self._own.append(cholesky(tf.linalg.set_diag(covariance, diagonal), what, {}))
         self._noise.append(noise[..., None])
         return mean + tf.matmul(self._own[-1], self._noise[-1])[..., 0]
 

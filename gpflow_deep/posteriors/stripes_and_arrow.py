@@ -12,7 +12,7 @@ from gpflow.base import Parameter
 
 from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
-from ..linalg import diagonal_forms, pair_forms
+from ..linalg import cholesky, diagonal_forms, pair_forms
 from .base import (
     Conditional,
     InducingPosterior,
@@ -268,9 +268,11 @@ class _ChainRecursion(Recursion):
         mean, covariance = self._conditional
         if covariance.shape.rank == 4:
             diagonal = tf.linalg.diag_part(covariance) + self.jitter
-            factor = tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal))
+            matrix = tf.linalg.set_diag(covariance, diagonal)
+            factor = cholesky(matrix, "the covariance of the output layer's GPs at a point", {})
             return mean + tf.linalg.matvec(factor, noise)
-        self._own.append(tf.sqrt(covariance + self.jitter))
+        # Rounding makes what is left of a variance negative where the layers below explain it all.
+        self._own.append(tf.sqrt(tf.maximum(covariance, 0.0) + self.jitter))
         self._noise.append(noise)
         return mean + self._own[-1] * noise
 
