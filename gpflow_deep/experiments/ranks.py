@@ -60,7 +60,7 @@ def average_ranks(groups: Sequence[Group], metric: str) -> Ranks | None:
     """
     Rank the models of a study on every data set by their mean score over the splits, and average.
 
-    Compared are the data sets on which all models of the study have the same splits.
+    Compared are the data sets that all models of the study have been run on, by the splits that they share.
 
     :param groups: of one study.
     :param metric: name of a score of which more is better.
@@ -70,9 +70,10 @@ def average_ranks(groups: Sequence[Group], metric: str) -> Ranks | None:
     rows, datasets = [], []
     for dataset in dict.fromkeys(entry.dataset for entry in groups):
         here = {entry.label: entry for entry in groups if entry.dataset == dataset}
-        splits = {tuple(sorted(r["split"] for r in entry.records)) for entry in here.values()}
-        if len(here) == len(labels) and len(splits) == 1:
-            rows.append([here[label].metric(metric).mean for label in labels])
+        splits = [{record["split"] for record in entry.records} for entry in here.values()]
+        shared = set.intersection(*splits)
+        if len(here) == len(labels) and shared:
+            rows.append([_mean(here[label], metric, shared) for label in labels])
             datasets.append(dataset)
     if len(labels) < 2 or len(datasets) < 2:
         return None
@@ -80,3 +81,8 @@ def average_ranks(groups: Sequence[Group], metric: str) -> Ranks | None:
     order = np.argsort(means, kind="stable")
     ranks = {labels[index]: float(means[index]) for index in order}
     return Ranks(ranks, tuple(datasets), critical_distance(len(labels), len(datasets)))
+
+
+def _mean(entry: Group, metric: str, splits: set[int]) -> float:
+    records = [record for record in entry.records if record["split"] in splits]
+    return float(np.mean([record["metrics"][metric] for record in records]))

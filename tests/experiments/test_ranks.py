@@ -46,6 +46,10 @@ def test_average_ranks(tmp_path: Path) -> None:
     extra = Run("a", "concrete", "interpolation", 0, 0, Settings())
     metrics = {"test_log_likelihood": 5.0, "rmse": 1.0, "crps": 1.0, "coverage95": 0.9}
     results.append(extra, {"metrics": metrics, "seconds": 1.0}, {"log_density": np.zeros(3)})
+    # Nor is a split that some have not.
+    third = Run("a", "boston", "interpolation", 2, 0, Settings())
+    metrics = {**metrics, "test_log_likelihood": 50.0}
+    results.append(third, {"metrics": metrics, "seconds": 1.0}, {"log_density": np.zeros(3)})
     ranks = average_ranks(group(results.read()), "test_log_likelihood")
     assert ranks is not None
     assert ranks.datasets == ("boston", "energy", "yacht")
