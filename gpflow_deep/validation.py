@@ -13,7 +13,6 @@ from gpflow.inducing_variables import (
     InducingVariables,
     MultioutputInducingVariables,
 )
-from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
 from gpflow.likelihoods import (
     Likelihood,
     MultiClass,
@@ -27,7 +26,6 @@ __all__ = [
     "check_finite",
     "check_inducing_variable",
     "check_inputs",
-    "check_kernel",
     "check_noise",
     "check_positive_integer",
     "check_targets",
@@ -139,32 +137,6 @@ def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
         return 1
     dim: int | None = likelihood.observation_dim
     return dim
-
-
-def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
-    """
-    ``kernel`` as one of independent GPs.
-
-    :raises TypeError: where it is no GPflow kernel.
-    :raises ValueError: where it has another number of GPs than ``num_latent_gps``, or mixes them.
-    """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
-    if not isinstance(kernel, MultioutputKernel):
-        return kernel
-    from .kernels import StackedStationary
-
-    if not isinstance(kernel, (SharedIndependent, SeparateIndependent, StackedStationary)):
-        raise ValueError(
-            "kernel: expected a single-output kernel, SharedIndependent, SeparateIndependent or"
-            f" StackedStationary, got {type(kernel).__name__}, whose outputs are not independent GPs."
-        )
-    if kernel.num_latent_gps != num_latent_gps:
-        raise ValueError(
-            f"kernel: expected {num_latent_gps} GPs (num_latent_gps), got a {type(kernel).__name__}"
-            f" kernel of {kernel.num_latent_gps}."
-        )
-    return kernel
 
 
 def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> InducingVariables:

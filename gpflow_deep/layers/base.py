@@ -10,8 +10,9 @@ from gpflow.base import Module, TensorType
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction, Zero
 
+from ..kernels.independent import check_kernel
 from ..linalg import cholesky
-from ..validation import check_kernel, check_positive_integer
+from ..validation import check_positive_integer
 
 __all__ = ["Layer"]
 

@@ -11,7 +11,8 @@ from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducin
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
-from ..validation import check_inputs, check_kernel, check_positive_integer
+from ..kernels.independent import check_kernel
+from ..validation import check_inputs, check_positive_integer
 from .amortized import AmortizedGPLayer
 from .gp_layer import GPLayer
 

@@ -1,0 +1,125 @@
+"""What a global inducing deep GP is put together from: layers with its inducing inputs, and posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import TensorType
+from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
+
+from ..layers import GPLayer
+from ..posteriors.layerwise import LayerPosterior
+from ..posteriors.pseudo_observations import PseudoObservations
+from ..validation import check_inputs
+
+__all__ = ["LayerPosteriors", "build_posteriors", "inducing_points", "place_inducing_inputs"]
+
+LayerPosteriors = (
+    Callable[[int, int], LayerPosterior] | Sequence[Callable[[int, int], LayerPosterior]]
+)
+
+
+def inducing_points(layer: GPLayer) -> TensorType:
+    """Inducing inputs [M, D] that all GPs of the layer share."""
+    inducing_variable = layer.inducing_variable
+    if isinstance(inducing_variable, SharedIndependentInducingVariables):
+        inducing_variable = inducing_variable.inducing_variable
+    if type(inducing_variable) is not InducingPoints:
+        raise ValueError(
+            f"layers: expected inducing points shared by all GPs of {layer.name}, got"
+            f" {type(inducing_variable).__name__}."
+        )
+    return inducing_variable.Z
+
+
+def place_inducing_inputs(
+    layers: Sequence[GPLayer], inducing_inputs: TensorType | None, inducing: str
+) -> list[GPLayer]:
+    """The layers with the inducing variables that the model uses, and no others."""
+    if inducing not in ("global", "local"):
+        raise ValueError(f"inducing: expected 'global' or 'local', got {inducing!r}.")
+    if inducing == "local" and inducing_inputs is not None:
+        raise ValueError("inducing_inputs: expected None with inducing='local'.")
+    first, *others = layers
+    if inducing_inputs is not None:
+        if not isinstance(inducing_inputs, (gpflow.Parameter, tf.Variable)):
+            inducing_inputs = check_inputs(inducing_inputs, "inducing_inputs")
+        if first.input_dim not in (None, inducing_inputs.shape[1]):
+            raise ValueError(
+                f"inducing_inputs: expected [M, {first.input_dim}] like the first layer's inducing inputs,"
+                f" got {list(inducing_inputs.shape)}."
+            )
+        first = _with_inducing_variable(first, inducing_inputs)
+    elif first.inducing_variable is None:
+        raise ValueError("inducing_inputs: expected [M, D], as the first layer has none, got None.")
+    if inducing == "global":
+        others = [_with_inducing_variable(layer, None) for layer in others]
+    layers = [first, *others]
+    for layer in layers:
+        if layer.inducing_variable is not None:
+            inducing_points(layer)
+    return layers
+
+
+def _with_inducing_variable(layer: GPLayer, inducing_variable: TensorType | None) -> GPLayer:
+    """A layer of the same kernel and mean function."""
+    return GPLayer(
+        layer.kernel,
+        inducing_variable,
+        layer.num_latent_gps,
+        layer.mean_function,
+        name=layer.name,
+    )
+
+
+def build_posteriors(
+    posterior: LayerPosteriors,
+    layers: Sequence[GPLayer],
+    pseudo_outputs: TensorType | None,
+    seed: int,
+) -> list[LayerPosterior]:
+    """The posterior of each layer, with its initial values."""
+    builders = list(posterior) if isinstance(posterior, Sequence) else [posterior] * len(layers)
+    if len(builders) != len(layers):
+        raise ValueError(
+            f"posterior: expected one, or one for each of {len(layers)} layers, got {len(builders)}."
+        )
+    posteriors = []
+    M = 0
+    for index, (layer, build) in enumerate(zip(layers, builders)):
+        M = layer.num_inducing or M
+        q = build(layer.num_latent_gps, M)
+        if not isinstance(q, LayerPosterior):
+            raise TypeError(
+                "posterior: expected PseudoObservations, IndependentGaussian, Prior or a function of"
+                f" (num_latent_gps, num_inducing) that makes one, got {q!r} for layer {index}."
+            )
+        posteriors.append(q)
+    _initialise(posteriors, pseudo_outputs, seed)
+    return posteriors
+
+
+def _initialise(
+    posteriors: Sequence[LayerPosterior], pseudo_outputs: TensorType | None, seed: int
+) -> None:
+    """
+    Initial values (Ober & Aitchison 2021): hidden pseudo-observations are standard normal; those at the
+    output are data, of precision 1.
+    """
+    rng = np.random.default_rng(seed)
+    for q in posteriors[:-1]:
+        if isinstance(q, PseudoObservations):
+            q.pseudo_outputs.assign(rng.standard_normal(q.pseudo_outputs.shape))
+    output = posteriors[-1]
+    if isinstance(output, PseudoObservations):
+        output.assign_pseudo_outputs(
+            np.zeros(output.pseudo_outputs.shape) if pseudo_outputs is None else pseudo_outputs
+        )
+        output.precision_diagonal.assign(np.ones(output.precision_diagonal.shape))
+    elif pseudo_outputs is not None:
+        raise ValueError(
+            "pseudo_outputs: expected None, as the posterior of the last layer is no PseudoObservations."
+        )
