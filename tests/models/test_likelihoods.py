@@ -97,6 +97,19 @@ def test_training_improves_the_bound(case: Case) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("family", ["global-inducing", "fitc-ep", "amortized-sites"])
+def test_other_families_take_them_too(family: str, case: Case) -> None:
+    model = make_model(family, likelihood=case.make(), output_dim=case.num_latent_gps)
+    tf.random.set_seed(0)
+    loss, slopes = gradients(lambda: model.training_loss((X, case.Y)), model.trainable_variables)
+    assert np.isfinite(loss)
+    assert all(np.isfinite(slope).all() for slope in slopes)
+    mean, variance = model.predict_y(XNEW)
+    assert mean.shape == variance.shape == (6, case.num_outputs)
+    assert np.isfinite(mean).all() and (variance.numpy() > 0).all()
+    assert np.isfinite(model.predict_log_density((XNEW, case.Y[:6]))).all()
+
+
 def test_predictions(case: Case) -> None:
     model = _model(case)
     for predictor in (model, model.posterior()):
