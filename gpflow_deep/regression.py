@@ -114,7 +114,9 @@ def fit_regression(
     scaling = Scaling.fit(X[train], Y[train])
     inputs, targets = scaling.inputs(X), scaling.targets(Y)
     data = inputs[train], targets[train]
-    model = get_model(model_name).build(*data, settings, seed)
+    registered = get_model(model_name)
+    settings = registered.settings(settings)
+    model = registered.build(*data, settings, seed)
     result = training.fit(
         model,
         data,

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep import metrics
-from gpflow_deep.cli import main
+from gpflow_deep.cli import _POSTERIORS, main
+from gpflow_deep.experiments.registry import model_names
 from gpflow_deep.persistence import load_regression, save_regression
 from gpflow_deep.regression import Regression
 
@@ -74,6 +75,30 @@ def test_fit_and_predict(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         np.array(rows, dtype=float)[:, :2], np.hstack([mean, np.sqrt(variance)]), rtol=1e-12
     )
+
+
+def test_every_registered_model_can_be_chosen() -> None:
+    assert set(_POSTERIORS) == set(model_names())
+
+
+@pytest.mark.parametrize(
+    "posterior", ["global-inducing", "fitc-gp", "fitc-ep-2", "ar2pp", "solve-gp"]
+)
+def test_other_families_are_fitted_saved_and_loaded(posterior: str, tmp_path: Path) -> None:
+    data = _write(tmp_path / "data.csv", _columns())
+    options = f"--layers 2 --hidden-dim 2 --posterior {posterior} --num-inducing 8 --steps 2"
+    output = tmp_path / "fit"
+    result = _run("fit", data, "--target", "y", "--output", output, *options.split())
+    assert result.exit_code == 0, result.output
+    result = _run("predict", output, data)
+    assert result.exit_code == 0, result.output
+    _, *rows = csv.reader(result.stdout.splitlines())
+    predictions = np.array(rows, dtype=float)
+    assert np.isfinite(predictions).all() and (predictions[:, 1] > 0).all()
+    saved = load_regression(output)
+    X = np.stack([_columns()["first"], _columns()["second"]], axis=1)
+    mean, _ = metrics.mixture_moments(*saved.predict_y_mixture(X))
+    np.testing.assert_allclose(predictions[:, :1], mean, rtol=1e-9)
 
 
 def test_predictions_go_to_a_file(regression: Regression, tmp_path: Path) -> None:
