@@ -143,18 +143,16 @@ class GlobalInducingDeepGP(DeepGPModel):
             noise = check_noise(noise, self._noise_shapes(None, X.shape[0], sampled))
         chain = self._propagate_inducing(noise[sampled:])
         F, mean, variance = self._walk(X, _in_default_float(chain), noise[:sampled])[-1]
-        S = tf.shape(mean)[0]
+        log_weights = equal_log_weights(tf.shape(mean)[0])
         if F is None:
-            f = Mixture(mean, variance, equal_log_weights(S))
-            expectation: Callable = self.likelihood.variational_expectations
+            fit = self._expected_log_likelihood(X, Mixture(mean, variance, log_weights), Y)
         else:
-            f = Mixture(F, tf.zeros_like(F), equal_log_weights(S))
-            expectation = self._density_of_draws
-        expectations = self._through_likelihood(expectation, X, f, Y)  # [S, N]
-        expected = tf.reduce_sum(tf.tensordot(tf.exp(f.log_weights), expectations, 1))
+            draws = Mixture(F, tf.zeros_like(F), log_weights)
+            densities = self._through_likelihood(self._density_of_draws, X, draws, Y)
+            fit = tf.reduce_mean(densities, axis=0)
         weight = self.kl_weight() if callable(self.kl_weight) else self.kl_weight
         weight = tf.cast(weight, gpflow.default_float())
-        return expected * self._scale(tf.shape(X)[0]) - weight * self._divergence(chain)
+        return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - weight * self._divergence(chain)
 
     def _density_of_draws(
         self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -12,35 +10,22 @@ import numpy as np
 import tensorflow as tf
 
 import gpflow_deep as gd
+from tests.reference.cases import ReferenceCase, load_arrays
 
 __all__ = ["CASES", "Case", "amortized_model", "assign_network", "kernel", "parameters"]
 
-_FILE = Path(__file__).parent / "amortised" / "golden.npz"
 
-
-@cache
-def _arrays() -> dict[str, np.ndarray]:
-    with np.load(_FILE) as arrays:
-        return dict(arrays)
-
-
-class Case:
+class Case(ReferenceCase):
     """One case: `case["in/x"]` is an array, `case.meta` its description."""
 
-    def __init__(self, name: str):
-        self.name = name
-        self.meta: dict[str, Any] = json.loads(str(_arrays()[f"{name}/meta"]))
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        return _arrays()[f"{self.name}/{key}"]
-
-    def __contains__(self, key: str) -> bool:
-        return f"{self.name}/{key}" in _arrays()
+    family = "amortised"
 
     def keys(self, prefix: str) -> list[str]:
         """What follows the prefix in the names of this case's arrays."""
         start = f"{self.name}/{prefix}"
-        return [key.removeprefix(start) for key in _arrays() if key.startswith(start)]
+        return [
+            key.removeprefix(start) for key in load_arrays("amortised") if key.startswith(start)
+        ]
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +37,9 @@ class Case:
 
 
 CASES = {
-    name: Case(name) for name in sorted({key.split("/")[0] for key in _arrays()}) if name != "names"
+    name: Case(name)
+    for name in sorted({key.split("/")[0] for key in load_arrays("amortised")})
+    if name != "names"
 }
 
 

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.brute_force import Layer
+from tests.reference.cases import ReferenceCase, load_arrays
 
 __all__ = ["CASE_NAMES", "Case", "load_case"]
 
-_FILE = Path(__file__).parent / "structured" / "golden.npz"
+CASE_NAMES = [str(name) for name in load_arrays("structured")["names"]]
 
 
-@cache
-def _arrays() -> dict[str, np.ndarray]:
-    with np.load(_FILE) as arrays:
-        return dict(arrays)
-
-
-CASE_NAMES = [str(name) for name in _arrays()["names"]]
-
-
-class Case:
+class Case(ReferenceCase):
     """One case: `case["q_mu"]` is an array, `case.per_layer("Z")` the list of `Z_0`, `Z_1`, ..."""
 
-    def __init__(self, name: str):
-        self.name = name
-        self.meta: dict[str, Any] = json.loads(str(_arrays()[f"{name}/meta"]))
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        return _arrays()[f"{self.name}/{key}"]
-
-    def __contains__(self, key: str) -> bool:
-        return f"{self.name}/{key}" in _arrays()
+    family = "structured"
 
     def per_layer(self, key: str) -> list[np.ndarray]:
         return [self[f"{key}_{i}"] for i in range(self.meta["L"])]
