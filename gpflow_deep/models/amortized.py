@@ -13,8 +13,8 @@ from gpflow.likelihoods import Likelihood
 from ..draws import standard_normals
 from ..layers import AmortizedGPLayer
 from ..prediction import Mixture, in_parts, sample_mixture
-from ..validation import check_noise, check_positive_integer
-from .base import DeepGPModel, LayerOutput
+from ..validation import check_noise
+from .base import LayerOutput, SampledDeepGPModel
 
 __all__ = ["AmortizedDeepGP"]
 
@@ -30,7 +30,7 @@ class _Step(NamedTuple):
     kl: tf.Tensor  # [N]
 
 
-class AmortizedDeepGP(DeepGPModel):
+class AmortizedDeepGP(SampledDeepGPModel):
     r"""
     A deep GP whose inducing points and variational parameters are functions of each layer's input (Meng &
     Zhang 2024, *Amortized variational inference for deep Gaussian processes*). Few inducing points are
@@ -144,38 +144,17 @@ class AmortizedDeepGP(DeepGPModel):
         X = self._as_inputs(X, "X")
         return tf.add_n([step.kl for step in self._walk(X, self._training_noise(X, noise))])
 
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the objective takes.
-
-        :param num_data: number of points N of the batch.
-        :param num_samples: S; the model's own by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: [S, N, T_l] for each hidden layer. None for AR2P.
-        """
-        if self.sites is not None:
-            return []
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return standard_normals(
-            [[S, num_data, layer.num_latent_gps] for layer in self.layers[:-1]], seed
-        )
+    def _training_shapes(
+        self, num_samples: int | None, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
+        return [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
 
     def _training_noise(self, X: tf.Tensor, noise: Sequence[TensorType] | None) -> list[tf.Tensor]:
         if self.sites is not None:
             return self._site_noise(noise)
         if noise is None:
             return self.draw_noise(tf.shape(X)[0])
-        hidden = self.layers[:-1]
-        return check_noise(noise, [[None, X.shape[0], layer.num_latent_gps] for layer in hidden])
+        return check_noise(noise, self._training_shapes(None, X.shape[0]))
 
     def _walk(self, X: tf.Tensor, noise: Sequence[TensorType]) -> list[_Step]:
         """

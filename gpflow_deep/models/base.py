@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from ..prediction import Mixture, MixturePredictor, equal_log_weights
 from ..sites import QuadratureSites
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 
-__all__ = ["DeepGPModel", "LayerOutput"]
+__all__ = ["DeepGPModel", "LayerOutput", "SampledDeepGPModel"]
 
 
 class LayerOutput(NamedTuple):
@@ -221,6 +222,43 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             mean, scale = self.layers[index].joint_conditional(F, factors[index], v)
             F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
         return F
+
+
+class SampledDeepGPModel(DeepGPModel):
+    """A deep GP whose objective takes standard normal draws, unless its points travel by sites."""
+
+    @abstractmethod
+    def _training_shapes(
+        self, num_samples: int | None, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
+        """Of the draws that one evaluation of the objective takes."""
+
+    @tf.autograph.experimental.do_not_convert
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the objective takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S; the model's own by default.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
+            a pure function.
+        :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
+            global inducing model does not integrate it out. Then, where training samples inducing outputs
+            too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
+            of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
+            pseudo-noise). None where points travel by sites.
+        """
+        if self.sites is not None:
+            return []
+        S = self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        return standard_normals(self._training_shapes(S, num_data), seed)
 
 
 def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:

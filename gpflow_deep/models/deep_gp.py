@@ -18,8 +18,8 @@ from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..prediction import Mixture, in_parts, sample_joint_mixture, sample_mixture
-from ..validation import check_noise, check_positive_integer
-from .base import DeepGPModel, LayerOutput
+from ..validation import check_noise
+from .base import LayerOutput, SampledDeepGPModel
 
 __all__ = ["DeepGP"]
 
@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
     moments: Moments  # of the inducing outputs
 
 
-class DeepGP(DeepGPModel):
+class DeepGP(SampledDeepGPModel):
     r"""
     A deep GP :math:`y \sim p(y | f^L), f^l = f_l(f^{l-1})` with a joint Gaussian posterior over the inducing
     outputs of all layers (Lindinger et al. 2020). Train it like GPflow's ``SVGP``, which it is with one
@@ -156,32 +156,13 @@ class DeepGP(DeepGPModel):
         """KL divergence of the posterior of the inducing outputs from their prior."""
         return self._prior_kl(self._prepare())
 
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the ELBO takes.
-
-        :param num_data: number of points N of the batch.
-        :param num_samples: S; the model's own by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: [S, N, T_l] for each hidden layer; then, with Monte Carlo marginalisation, [S, T_l, M_l]
-            for each layer. None where points travel by sites.
-        """
-        if self.sites is not None:
-            return []
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        shapes = [[S, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
+    def _training_shapes(
+        self, num_samples: int | None, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
+        shapes = [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
         if self.marginalisation == "monte_carlo":
-            shapes += self._inducing_shapes(S)
-        return standard_normals(shapes, seed)
+            shapes += self._inducing_shapes(num_samples)
+        return shapes
 
     def _prepare(self) -> Prepared:
         factors = [layer.factorise() for layer in self.layers]

@@ -18,7 +18,7 @@ from ..posteriors.layerwise import Explained
 from ..posteriors.pseudo_observations import PseudoObservations
 from ..prediction import Mixture, equal_log_weights, in_parts
 from ..validation import check_noise, check_positive_integer
-from .base import DeepGPModel, LayerOutput
+from .base import LayerOutput, SampledDeepGPModel
 from .global_inducing_parts import (
     LayerPosteriors,
     build_posteriors,
@@ -39,7 +39,7 @@ class Chain(NamedTuple):
     draws: list[tf.Tensor]  # whitened U_l [S, T, M], of all layers but perhaps the last
 
 
-class GlobalInducingDeepGP(DeepGPModel):
+class GlobalInducingDeepGP(SampledDeepGPModel):
     r"""
     A deep GP with inducing inputs U_0 at the bottom only: those of every other layer are the inducing outputs
     of the layer below, sampled from
@@ -140,7 +140,7 @@ class GlobalInducingDeepGP(DeepGPModel):
         if noise is None:
             noise = self.draw_noise(tf.shape(X)[0])
         else:
-            noise = check_noise(noise, self._noise_shapes(None, X.shape[0], sampled))
+            noise = check_noise(noise, self._training_shapes(None, X.shape[0]))
         chain = self._propagate_inducing(noise[sampled:])
         F, mean, variance = self._walk(X, _in_default_float(chain), noise[:sampled])[-1]
         log_weights = equal_log_weights(tf.shape(mean)[0])
@@ -173,28 +173,10 @@ class GlobalInducingDeepGP(DeepGPModel):
         """How many layers training samples."""
         return len(self.layers) - (self.estimator == "marginal")
 
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the ELBO takes.
-
-        :param num_data: number of points N of the batch.
-        :param num_samples: S; the model's own by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: for each sampled layer (every layer but the last, with the "marginal" estimator)
-            [S, N, T_l]; then for each of them [S, T_l, M], once or, for pseudo-observations, twice: of the
-            prior and of the pseudo-noise.
-        """
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return standard_normals(self._noise_shapes(S, num_data, self._num_sampled), seed)
+    def _training_shapes(
+        self, num_samples: int | None, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
+        return self._noise_shapes(num_samples, num_data, self._num_sampled)
 
     def _noise_shapes(
         self, num_samples: int | None, num_data: TensorType, num_layers: int
