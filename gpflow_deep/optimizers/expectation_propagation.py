@@ -9,7 +9,8 @@ posterior ought to have there,
     m' = m + V \nabla_m, \quad V' = V - V (\nabla_m \nabla_m^T - 2 \nabla_V) V,
 
 and so a new factor. EP keeps one factor for each point; stochastic EP keeps their average, tied. Neither
-touches the kernels, inducing inputs and noises: alternate with an optimiser of these.
+touches the kernels, inducing inputs and noises: alternate with an optimiser of these, which leaves the
+factors alone after ``gpflow.set_trainable(model.inducing_posterior, False)``.
 
 All is computed in the coordinates v with u = L_K v, in which the prior is standard normal.
 """

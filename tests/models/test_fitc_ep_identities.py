@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.keras import tf_keras
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Softmax, StudentT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -222,6 +223,30 @@ def test_stochastic_ep_of_a_deep_model() -> None:
         shares = np.concatenate(sep.step((X, Y)))
     assert shares.max() == 0.1
     assert float(model.energy((X, Y))) > before + 0.2
+
+
+def test_stochastic_ep_alternates_with_steps_for_the_rest() -> None:
+    """Each leaves the other's parameters alone, sees what it did, and the energy rises with both."""
+    model = fitc()
+    gd.training.fit(model, (X, Y), steps=50, learning_rate=0.05, progress=False)
+    gpflow.set_trainable(model.inducing_posterior, False)
+    sep, adam = gd.optimizers.StochasticEP(model), tf_keras.optimizers.Adam(0.02)
+    loss = model.training_loss_closure((X, Y), compile=True)
+    kernel, factor = model.layers[0].kernel, model.inducing_posterior
+    before = float(model.energy((X, Y)))
+    for _ in range(10):
+        held = gpflow.utilities.read_values(kernel)
+        sep.step((X, Y))
+        assert_same_values(kernel, held)
+        held = gpflow.utilities.read_values(factor)
+        adam.minimize(loss, model.trainable_variables)
+        assert_same_values(factor, held)
+    assert float(model.energy((X, Y))) > before + 0.2
+
+
+def assert_same_values(module: tf.Module, values: dict[str, np.ndarray]) -> None:
+    now = gpflow.utilities.read_values(module)
+    assert all(np.array_equal(now[name], value) for name, value in values.items())
 
 
 # ---------------------------------------------------------------- numerics
