@@ -34,9 +34,8 @@ from gpflow_deep.training import TrainingError, fit
 
 __all__ = ["execute", "plan", "run_all"]
 
-#: Points times samples that go through a model at once: bounds the memory of prediction.
+#: Evaluations of the final objective that are averaged.
 _OBJECTIVE_DRAWS = 20
-_PREDICTION_ROWS = 25_600
 
 _VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 
@@ -177,7 +176,10 @@ def execute(
     # The draws of the objective must not depend on whether training was interrupted.
     tf.random.set_seed(run.seed)
     X_test, Y_test = _rows(dataset, split.test)
-    mixture = scaling.mixture(*_predict(model, scaling.inputs(X_test), settings.test_samples))
+    standardised = model.predict_y_mixture(
+        scaling.inputs(X_test), num_samples=settings.test_samples
+    )
+    mixture = scaling.mixture(*(np.asarray(part) for part in standardised))
     mean, variance = metrics.mixture_moments(*mixture)
     log_density = metrics.log_density(Y_test, *mixture)
     scores = {
@@ -228,18 +230,6 @@ def _rows(dataset: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _scaled(dataset: Dataset, rows: np.ndarray, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
     X, Y = _rows(dataset, rows)
     return scaling.inputs(X), scaling.targets(Y)
-
-
-def _predict(
-    model: Any, Xnew: np.ndarray, num_samples: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The predictive mixture at all points, a few of them at a time."""
-    parts = [
-        tuple(np.asarray(part) for part in model.predict_y_mixture(X, num_samples=num_samples))
-        for X in _chunks(Xnew, max(1, _PREDICTION_ROWS // num_samples))
-    ]
-    means, variances, log_weights = zip(*parts, strict=True)
-    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1), log_weights[0]
 
 
 def _objective(model: Any, data: tuple[np.ndarray, np.ndarray], batch_size: int) -> float:

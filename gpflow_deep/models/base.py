@@ -84,8 +84,8 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
             widths = [layer.num_latent_gps for layer in self.layers[:-1]]
             self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
         self.predictive_objective = predictive_objective is not False
-        self.kl_weight = float(predictive_objective) if self.predictive_objective else 1.0
-        if not self.kl_weight > 0:
+        self.beta = float(predictive_objective) if self.predictive_objective else 1.0
+        if not self.beta > 0:
             raise ValueError(
                 f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
                 f" {predictive_objective!r}."
@@ -171,7 +171,7 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     ) -> tf.Tensor:
         """The ELBO, or the predictive objective, of a batch and its model's KL divergence."""
         fit = self._log_density if predictive else self._expected_log_likelihood
-        weight = self.kl_weight if predictive else 1.0
+        weight = self.beta if predictive else 1.0
         return tf.reduce_sum(fit(X, f, Y)) * self._scale(tf.shape(X)[0]) - weight * kl
 
     def _log_weights(self, num_samples: TensorType) -> tf.Tensor:

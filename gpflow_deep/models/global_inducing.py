@@ -110,7 +110,7 @@ class GlobalInducingDeepGP(SampledDeepGPModel):
             posterior, self.layers, pseudo_outputs, self.seed
         )
         self.estimator = estimator
-        self.kl_weight = kl_weight  # type: ignore[assignment]
+        self.kl_weight = kl_weight
 
     # The objective.
 

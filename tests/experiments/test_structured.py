@@ -6,6 +6,7 @@ import pytest
 from gpflow_deep import posteriors
 from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.posteriors.base import HIDDEN_SCALE
 
 SETTINGS = Settings(num_layers=3, hidden_dim=2, num_inducing=7, likelihood_variance=0.02)
 
@@ -35,7 +36,7 @@ def test_models_start_as_the_paper_says(name: str, posterior: type, num_layers: 
 
     mean, factor = (np.asarray(part) for part in model.inducing_posterior.dense())
     num_output = 7
-    expected = np.full(len(mean), 1e-5)
+    expected = np.full(len(mean), HIDDEN_SCALE)
     expected[-num_output:] = 1.0
     np.testing.assert_array_equal(mean, 0.0)
     np.testing.assert_allclose(factor, np.diag(expected), rtol=1e-10, atol=1e-15)
