@@ -5,27 +5,17 @@ inducing points, beside the mean-field deep GP.
 
     python benchmarks/global_inducing_step.py
 
-Every model runs in a process of its own on one thread, several times in turn; the table has the least and
-the median over rounds of the CPU time of a step, and the growth of a process's memory from before the model
-is made.
+Every model runs in a process of its own on one thread, several times in turn; the table has medians over
+rounds of the least and the median CPU time of a step, and the growth of a process's memory from before the
+model is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-for variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-    os.environ[variable] = "1"
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-
-from step import adam_step, measure  # noqa: E402
+from harness import adam_step, argument_parser, child_command, measure, peak_mb, run_rounds
 
 NUM_DATA, INPUT_DIM = 277, 6
 #: Model, layers, draws, inducing points, dtype.
@@ -50,13 +40,13 @@ def child(o: argparse.Namespace) -> dict[str, float]:
 
     import gpflow_deep as gd
 
-    name, depth, samples, M, dtype = json.loads(o.child)
-    gpflow.config.set_default_float(getattr(np, dtype))
+    name, depth, samples, M, dtype = o.child
+    gpflow.config.set_default_float(dtype)
     X = np.random.default_rng(0).normal(size=(NUM_DATA, INPUT_DIM)).astype(dtype)
     Y = np.sin(X.sum(axis=1, keepdims=True)).astype(dtype)
     layers = gd.layers.build_layers(X, (INPUT_DIM,) * (depth - 1), num_inducing=M)
     likelihood = gpflow.likelihoods.Gaussian(0.05)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak_mb()
     if name == "global":
         model = gd.models.GlobalInducingDeepGP(
             layers, likelihood, X[:M], pseudo_outputs=Y[:M], num_samples=samples, num_data=NUM_DATA
@@ -66,34 +56,22 @@ def child(o: argparse.Namespace) -> dict[str, float]:
             layers, likelihood, gd.posteriors.MeanField, num_samples=samples, num_data=NUM_DATA
         )
     batch = tf.constant(X), tf.constant(Y)
-    result = measure(adam_step(tf, lambda: model.training_loss(batch), model, o), o)
-    return {**result, "memory": result["peak_mb"] - before}
+    step = adam_step(lambda: model.training_loss(batch), model.trainable_variables, o.jit)
+    return measure(step, o.steps, before)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--steps", type=int, default=50, help="timed steps of a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jit", action="store_true", help="compile the step with XLA")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    o = parser.parse_args()
+    o = argument_parser(__doc__, steps=50).parse_args()
     if o.child:
         print(json.dumps(child(o)))
         return
-    runs: list[list[dict[str, float]]] = [[] for _ in CASES]
-    for _ in range(o.rounds):
-        for case, lines in zip(CASES, runs):
-            command = [sys.executable, __file__, *sys.argv[1:], "--child", json.dumps(case)]
-            process = subprocess.run(command, capture_output=True, text=True, check=True)
-            lines.append(json.loads(process.stdout.splitlines()[-1]))
+    results = run_rounds({case: child_command(__file__, case) for case in CASES}, o.rounds)
     print("| model | layers | S | M | dtype | least CPU ms | median CPU ms | memory MB |")
     print("|---|---|---|---|---|---|---|---|")
-    for case, lines in zip(CASES, runs):
-        cpu = sorted(1e3 * line["cpu"] for line in lines)
-        memory = statistics.median(line["memory"] for line in lines)
+    for case, r in results.items():
         print(
-            f"| {' | '.join(map(str, case))} | {cpu[0]:.1f} | {statistics.median(cpu):.1f}"
-            f" | {memory:.0f} |"
+            f"| {' | '.join(map(str, case))} | {r['least_cpu']:.1f} | {r['cpu']:.1f}"
+            f" | {r['memory']:.0f} |"
         )
 
 

@@ -4,27 +4,19 @@ Cost of FITC-EP: one Adam step at several sizes, and psi2 against `gpflow.expect
     python benchmarks/moment_matching.py            # both tables
     python benchmarks/moment_matching.py --rounds 1
 
-Every measurement has a process of its own (its peak memory is then its own), on one thread; the median over
-rounds of the median call is reported. CPU-seconds are those of the whole process. Of psi2 a layer needs
-the sums tr(C psi2): `gpflow.expectations` makes the whole [N, M, M] first.
+Every measurement has a process of its own, on one thread; the median over rounds of the median call is
+reported. CPU time is that of the whole process. Of psi2 a layer needs the sums tr(C psi2):
+`gpflow.expectations` makes the whole [N, M, M] first.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+from itertools import product
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-for variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-    os.environ[variable] = "1"
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
+from harness import adam_step, argument_parser, child_command, measure, peak_mb, run_rounds
 
 #: Inducing points, batch, inputs, hidden widths, whether the GPs of a layer share kernel and inducing inputs.
 STEPS: list[tuple[int, int, int, tuple[int, ...], bool]] = [
@@ -43,11 +35,12 @@ STEPS: list[tuple[int, int, int, tuple[int, ...], bool]] = [
 PSI2 = [(500, 100, 5, 2), (500, 100, 5, 1), (500, 50, 2, 1)]
 
 
-def step(M: int, N: int, D: int, hidden: tuple[int, ...], shared: bool) -> Callable[[], object]:
+def step(
+    M: int, N: int, D: int, hidden: tuple[int, ...], shared: bool, jit: bool
+) -> Callable[[], object]:
     import gpflow
     import numpy as np
     import tensorflow as tf
-    from gpflow.keras import tf_keras
 
     import gpflow_deep as gd
 
@@ -72,22 +65,12 @@ def step(M: int, N: int, D: int, hidden: tuple[int, ...], shared: bool) -> Calla
             layers.append(gd.layers.GPLayer(kernels, separate, d_out))
     model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_data=len(X))
     batch = tf.constant(X[:N]), tf.constant(Y[:N])
-    variables = model.trainable_variables
-    optimizer = tf_keras.optimizers.Adam(0.005)
-    optimizer.build(variables)
-
-    @tf.function(autograph=False)
-    def take():  # type: ignore[no-untyped-def]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            value = model.training_loss(batch)
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
-        return value
-
-    return lambda: take().numpy()
+    return adam_step(lambda: model.training_loss(batch), model.trainable_variables, jit)
 
 
-def psi2(N: int, M: int, D: int, T: int, ours: bool, with_gradient: bool) -> Callable[[], object]:
+def psi2(
+    N: int, M: int, D: int, T: int, ours: bool, with_gradient: bool, jit: bool
+) -> Callable[[], object]:
     import gpflow
     import numpy as np
     import tensorflow as tf
@@ -128,7 +111,7 @@ def psi2(N: int, M: int, D: int, T: int, ours: bool, with_gradient: bool) -> Cal
         sums = exponential_sums(*features(functions, h), pair_coefficients(C)[..., None])
         return tf.transpose(sums[..., 0])
 
-    @tf.function(autograph=False)
+    @tf.function(jit_compile=jit, autograph=False)
     def take():  # type: ignore[no-untyped-def]
         if not with_gradient:
             return tf.reduce_sum(value())
@@ -140,38 +123,8 @@ def psi2(N: int, M: int, D: int, T: int, ours: bool, with_gradient: bool) -> Cal
     return lambda: take().numpy()
 
 
-def measure(call: Callable[[], object], baseline: float, repeats: int) -> dict[str, float]:
-    for _ in range(3):
-        call()
-    walls, cpus = [], []
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        call()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    return {
-        "wall": 1e3 * statistics.median(walls),
-        "cpu": 1e3 * statistics.median(cpus),
-        "memory": peak() - baseline,
-    }
-
-
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def in_own_process(kind: str, arguments: tuple, o: argparse.Namespace) -> dict[str, float]:
-    runs = []
-    for _ in range(o.rounds):
-        command = [sys.executable, __file__, "--repeats", str(o.repeats)]
-        command += ["--child", json.dumps([kind, arguments])]
-        process = subprocess.run(command, capture_output=True, text=True, check=True)
-        runs.append(json.loads(process.stdout.splitlines()[-1]))
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def child(o: argparse.Namespace) -> None:
-    kind, arguments = json.loads(o.child)
+def child(o: argparse.Namespace) -> dict[str, float]:
+    kind, *arguments = o.child
     import tensorflow as tf
 
     import gpflow_deep.models  # noqa: F401
@@ -181,39 +134,39 @@ def child(o: argparse.Namespace) -> None:
     with tf.GradientTape() as tape:
         y = tf.reduce_sum(tf.linalg.cholesky(tf.matmul(x, x) + 9.0 * tf.eye(8, dtype=x.dtype)))
     tape.gradient(y, x)
-    call = {"step": step, "psi2": psi2}[kind](*arguments)
-    print(json.dumps(measure(call, peak(), o.repeats)))
+    call = {"step": step, "psi2": psi2}[kind](*arguments, o.jit)
+    return measure(call, o.steps, peak_mb())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    o = parser.parse_args()
+    o = argument_parser(__doc__, steps=50).parse_args()
     if o.child:
-        child(o)
+        print(json.dumps(child(o)))
         return
+    cases = [("step", *sizes) for sizes in STEPS]
+    flags = list(product((False, True), repeat=2))
+    cases += [("psi2", *size, *flag) for size in PSI2 for flag in flags]
+    results = run_rounds({case: child_command(__file__, case) for case in cases}, o.rounds)
     print("| M | batch | D | hidden | kernels | CPU ms | wall ms | memory MB | batch x M x M, MB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for M, N, D, hidden, shared in STEPS:
-        r = in_own_process("step", (M, N, D, hidden, shared), o)
-        widths = ", ".join(map(str, hidden)) or "-"
-        print(
-            f"| {M} | {N} | {D} | {widths} | {'shared' if shared else 'own'} | {r['cpu']:.1f}"
-            f" | {r['wall']:.1f} | {r['memory']:.0f} | {N * M * M * 8 / 2**20:.0f} |",
-            flush=True,
-        )
+        if r := results.get(("step", M, N, D, hidden, shared)):
+            widths = ", ".join(map(str, hidden)) or "-"
+            print(
+                f"| {M} | {N} | {D} | {widths} | {'shared' if shared else 'own'} | {r['cpu']:.1f}"
+                f" | {r['wall']:.1f} | {r['memory']:.0f} | {N * M * M * 8 / 2**20:.0f} |"
+            )
     print("\n| psi2: N | M | D | GPs | | CPU ms | with gradient | memory MB | with gradient |")
     print("|---|---|---|---|---|---|---|---|---|")
     for size in PSI2:
         for ours in (False, True):
-            value, slope = (in_own_process("psi2", (*size, ours, g), o) for g in (False, True))
-            print(
-                f"| {' | '.join(map(str, size))} | {'ours' if ours else 'GPflow'} | {value['cpu']:.1f}"
-                f" | {slope['cpu']:.1f} | {value['memory']:.0f} | {slope['memory']:.0f} |",
-                flush=True,
-            )
+            value, slope = (results.get(("psi2", *size, ours, g)) for g in (False, True))
+            if value and slope:
+                print(
+                    f"| {' | '.join(map(str, size))} | {'ours' if ours else 'GPflow'}"
+                    f" | {value['cpu']:.1f} | {slope['cpu']:.1f} | {value['memory']:.0f}"
+                    f" | {slope['memory']:.0f} |"
+                )
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ Memory is the peak of a process of its own less what it had before the model was
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
+
+from harness import argument_parser, child_command, run_rounds
 
 BASE = {"batch-size": 1024, "samples": 5, "layers": 4, "num-inducing": 128}
 # Large enough for the products to outweigh what does not grow.
@@ -27,27 +25,26 @@ CHANGES = {
 }
 
 
-def cost(model: str, sizes: dict[str, int], steps: int) -> dict[str, float]:
-    options = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
-    script = str(Path(__file__).with_name("step.py"))
-    command = [sys.executable, script, *options, "--steps", str(steps)]
-    command += ["--child", model, "float64"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    line = json.loads(run.stdout.splitlines()[-1])
-    return {"cpu": line["cpu"], "memory": line["peak_mb"] - line["baseline_mb"]}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser = argument_parser(__doc__, steps=5, rounds=1)
     parser.add_argument("--model", default="mf", choices=("mf", "star", "fc"))
-    parser.add_argument("--steps", type=int, default=5)
-    arguments = parser.parse_args()
-    base = cost(arguments.model, BASE, arguments.steps)
-    print(f"{arguments.model} at {BASE}: {base['cpu'] * 1e3:.0f} CPU ms, {base['memory']:.0f} MB")
+    o = parser.parse_args()
+
+    def command(sizes: dict[str, int]) -> list[str]:
+        options = {"steps": o.steps, **sizes}
+        texts = [text for name, size in options.items() for text in (f"--{name}", str(size))]
+        step = Path(__file__).with_name("step.py")
+        return child_command(step, (o.model, "float64"), [*texts, *["--jit"] * o.jit])
+
+    changed = {symbol: command({**BASE, **change}) for symbol, change in CHANGES.items()}
+    results = run_rounds({"base": command(BASE), **changed}, o.rounds, one_thread=False)
+    if "base" not in results:
+        raise SystemExit(1)
+    base = results.pop("base")
+    print(f"{o.model} at {BASE}: {base['cpu']:.0f} CPU ms, {base['memory']:.0f} MB")
     print("| size | from | to | CPU: exponent | memory: exponent |\n|---|---|---|---|---|")
-    for symbol, change in CHANGES.items():
-        ((name, size),) = change.items()
-        larger = cost(arguments.model, {**BASE, **change}, arguments.steps)
+    for symbol, larger in results.items():
+        ((name, size),) = CHANGES[symbol].items()
         ratio = math.log(size / BASE[name])
         exponents = [math.log(larger[k] / base[k]) / ratio for k in ("cpu", "memory")]
         print(f"| {symbol} | {BASE[name]} | {size} | {exponents[0]:.2f} | {exponents[1]:.2f} |")

@@ -4,28 +4,24 @@ Cost of one Adam step of each model, in one run, beside GPflux's mean-field deep
     python benchmarks/step.py                        # the table of the README
     python benchmarks/step.py --models mf star --num-inducing 64
 
-Every model runs in a process of its own (its peak memory is then its own), several times in turn (these
-machines are noisy: the median over rounds of the median step is reported). CPU-seconds are those of the
-whole process. The floor is the flops of the method's matrix products divided by the rate of a large
-matrix product, measured in the same process. GPflux is an optional development dependency
-(``pip install gpflow_deep[benchmark]``); ``--peer-python`` names the interpreter that has it.
+Every model runs in a process of its own, several times in turn: the median over rounds of the median step
+is reported. CPU time is that of the whole process. The floor is the flops of the method's matrix products
+divided by the rate of a large matrix product, measured in the same process. GPflux is an optional
+development dependency (``pip install gpflow_deep[benchmark]``); ``--peer-python`` names the interpreter that
+has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# GPflux needs it, and it spares a process the memory of Keras 3: the same for all.
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import peers
+from harness import adam_step, argument_parser, child_command, measure, peak_mb, run_rounds
 
 MODELS = ("svgp", "mf", "star", "fc", "gpflux")
 DTYPES = {
@@ -35,7 +31,7 @@ DTYPES = {
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser = argument_parser(__doc__, steps=20)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--num-inducing", type=int, default=128)
@@ -44,12 +40,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--input-dim", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jit", action="store_true", help="compile the step with XLA")
     parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--json", action="store_true", help="print JSON lines instead of the table")
-    parser.add_argument("--child", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON line a case, not the table"
+    )
     return parser.parse_args()
 
 
@@ -83,24 +77,6 @@ def gigaflops(model: str, o: argparse.Namespace) -> float:
     return total / 1e9
 
 
-def measure(step: Callable[[], object], o: argparse.Namespace) -> dict[str, float]:
-    for _ in range(3):
-        step()
-    walls, cpus = [], []
-    for _ in range(o.steps):
-        wall, cpu = time.perf_counter(), time.process_time()
-        step()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {
-        "wall": statistics.median(walls),
-        "least": min(walls),
-        "cpu": statistics.median(cpus),
-        "peak_mb": peak,
-    }
-
-
 def matrix_product_rate(dtype: str) -> float:
     """10^9 flops per CPU-second of a large matrix product."""
     import tensorflow as tf
@@ -116,8 +92,8 @@ def matrix_product_rate(dtype: str) -> float:
     return max(rates)
 
 
-def child(o: argparse.Namespace) -> dict[str, object]:
-    model_name, dtype = o.child
+def child(o: argparse.Namespace) -> dict[str, float]:
+    name, dtype = o.child
     import numpy as np
     import tensorflow as tf
 
@@ -125,19 +101,23 @@ def child(o: argparse.Namespace) -> dict[str, object]:
     X = rng.normal(size=(20 * o.batch_size, o.input_dim)).astype(dtype)
     Y = np.sin(X.sum(axis=1, keepdims=True)).astype(dtype)
     batch = (tf.constant(X[: o.batch_size]), tf.constant(Y[: o.batch_size]))
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    step = {"gpflux": gpflux_step}.get(model_name, own_step)(model_name, dtype, X, batch, o)
-    result = {"model": model_name, "dtype": dtype, "baseline_mb": baseline, **measure(step, o)}
+    baseline = peak_mb()
+    if name == "gpflux":
+        step = peers.gpflux_step(dtype, X, batch, o)
+    else:
+        step = own_step(name, dtype, X, batch, o)
+    result = measure(step, o.steps, baseline)
     result["rate"] = matrix_product_rate(dtype)
-    if model_name != "gpflux":
-        result["gflop"] = gigaflops(model_name, o)
+    if name != "gpflux":
+        result["gflop"] = gigaflops(name, o)
     return result
 
 
-def own_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
+def own_step(
+    name: str, dtype: str, X: Any, batch: tuple[Any, Any], o: argparse.Namespace
+) -> Callable[[], object]:
     import gpflow
     import numpy as np
-    import tensorflow as tf
 
     import gpflow_deep as gd
 
@@ -164,75 +144,7 @@ def own_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
     model = gd.models.DeepGP(
         layers, gpflow.likelihoods.Gaussian(0.01), posterior, num_samples=o.samples, num_data=len(X)
     )
-    return adam_step(tf, lambda: model.training_loss(batch), model, o)
-
-
-def adam_step(tf, loss, model, o):  # type: ignore[no-untyped-def]
-    from gpflow.keras import tf_keras
-
-    variables = model.trainable_variables
-    optimizer = tf_keras.optimizers.Adam(0.005)
-    optimizer.build(variables)
-
-    @tf.function(jit_compile=o.jit, autograph=False)
-    def step():  # type: ignore[no-untyped-def]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            value = loss()
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
-        return value
-
-    return lambda: step().numpy()
-
-
-def gpflux_step(name, dtype, X, batch, o):  # type: ignore[no-untyped-def]
-    import gpflow
-    import numpy as np
-    import tensorflow as tf
-    from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
-    from gpflux.layers import GPLayer, LikelihoodLayer
-    from gpflux.models import DeepGP
-
-    del name
-    tf.keras.backend.set_floatx(dtype)
-    dims = [o.input_dim] + [o.width] * (o.layers - 1) + [1]
-    layers = []
-    for index, (d_in, d_out) in enumerate(zip(dims, dims[1:])):
-        last = index == o.layers - 1
-        kernel = construct_basic_kernel(
-            gpflow.kernels.SquaredExponential(lengthscales=np.ones(d_in)),
-            output_dim=d_out,
-            share_hyperparams=True,
-        )
-        z = np.random.default_rng(index).normal(size=(o.num_inducing, d_in))
-        inducing = construct_basic_inducing_variables(
-            o.num_inducing, d_in, output_dim=d_out, share_variables=True, z_init=z
-        )
-        mean = (
-            gpflow.mean_functions.Zero()
-            if last
-            else gpflow.mean_functions.Linear(np.eye(d_in, d_out))
-        )
-        gpflow.set_trainable(mean, False)
-        layer = GPLayer(kernel, inducing, num_data=len(X), mean_function=mean, num_latent_gps=d_out)
-        layer.q_sqrt.assign(layer.q_sqrt * (1.0 if last else 1e-5))
-        layers.append(layer)
-    likelihood = LikelihoodLayer(gpflow.likelihoods.Gaussian(0.01))
-    model = DeepGP(layers, likelihood, num_data=len(X)).as_training_model()
-    # GPflux draws one sample a point: S samples are S copies of the batch.
-    X_batch, Y_batch = (tf.tile(b, [o.samples, 1]) for b in batch)
-    variables = model.trainable_variables
-    optimizer = tf.keras.optimizers.legacy.Adam(0.005)
-
-    @tf.function
-    def step():  # type: ignore[no-untyped-def]
-        with tf.GradientTape() as tape:
-            model({"inputs": X_batch, "targets": Y_batch}, training=True)
-            value = tf.add_n(model.losses)
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
-        return value
-
-    return lambda: step().numpy()
+    return adam_step(lambda: model.training_loss(batch), model.trainable_variables, o.jit)
 
 
 def main() -> None:
@@ -240,45 +152,32 @@ def main() -> None:
     if o.child:
         print(json.dumps(child(o)))
         return
-    arguments = [a for a in sys.argv[1:] if a != "--json"]
-    runs: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for _ in range(o.rounds):
-        for dtype in o.dtypes:
-            for model in (m for m in DTYPES[dtype] if m in o.models):
-                python = o.peer_python if model == "gpflux" else sys.executable
-                command = [python, __file__, *arguments, "--child", model, dtype]
-                process = subprocess.run(command, capture_output=True, text=True)
-                if process.returncode:
-                    print(f"{model} {dtype} left out: {process.stderr.strip().splitlines()[-1]}")
-                    continue
-                line = json.loads(process.stdout.splitlines()[-1])
-                runs.setdefault((model, dtype), []).append(line)
-                if o.json:
-                    print(json.dumps(line), flush=True)
+    cases = [(model, dtype) for dtype in o.dtypes for model in DTYPES[dtype] if model in o.models]
+    pythons = {"gpflux": o.peer_python}
+    commands = {
+        case: child_command(__file__, case, python=pythons.get(case[0], sys.executable))
+        for case in cases
+    }
+    results = run_rounds(commands, o.rounds, one_thread=False)
     if o.json:
+        for (model, dtype), r in results.items():
+            print(json.dumps({"model": model, "dtype": dtype, **r}))
         return
-
-    def median(key: tuple[str, str], field: str) -> float:
-        return statistics.median(run[field] for run in runs[key])
-
-    peer = median(("gpflux", "float64"), "cpu") if ("gpflux", "float64") in runs else None
+    peer = results.get(("gpflux", "float64"))
     print(
         f"One Adam step: M={o.num_inducing}, tau={o.width}, L={o.layers}, batch {o.batch_size},"
         f" S={o.samples}, D={o.input_dim}; median of {o.rounds} rounds of {o.steps} steps."
     )
     print("| model | dtype | CPU ms | wall ms | of GPflux | GFLOP | of the floor | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
-    for model, dtype in runs:
-        key = (model, dtype)
-        cpu, wall, memory = (median(key, f) for f in ("cpu", "wall", "peak_mb"))
-        of_peer = f"{cpu / peer:.2f}" if peer else "-"
+    for (model, dtype), r in results.items():
+        of_peer = f"{r['cpu'] / peer['cpu']:.2f}" if peer else "-"
         flops, of_floor = "-", "-"
-        if "gflop" in runs[key][0]:
-            floor = median(key, "gflop") / median(key, "rate")
-            flops, of_floor = f"{median(key, 'gflop'):.1f}", f"{cpu / floor:.1f}"
+        if "gflop" in r:
+            flops, of_floor = f"{r['gflop']:.1f}", f"{r['cpu'] * r['rate'] / r['gflop'] / 1e3:.1f}"
         print(
-            f"| {model} | {dtype} | {cpu * 1e3:.0f} | {wall * 1e3:.0f} | {of_peer} | {flops}"
-            f" | {of_floor} | {memory:.0f} |"
+            f"| {model} | {dtype} | {r['cpu']:.0f} | {r['wall']:.0f} | {of_peer} | {flops}"
+            f" | {of_floor} | {r['peak_mb']:.0f} |"
         )
 
 
