@@ -4,22 +4,26 @@ Cost of one Adam step of the amortised deep GPs and their baselines at the kin8n
 
     python benchmarks/amortized_step.py
 
-Amortised layers have 8, 4 and 4 inducing points, the deep sigma point process and the mean-field deep GP
-256, 128 and 128. Every model runs in a process of its own on one thread, several times in turn; the table has
-medians over rounds of median and of minimal steps, CPU time of the whole process, and seconds an epoch of
-6554 points.
+Amortised layers have 8, 4 and 4 inducing points, the others 256, 128 and 128. GPyTorch's models have a kernel
+for every GP, as `dspp-separate` has; `dspp` and `mean-field` have one for a layer. Every model runs in a
+process of its own on one thread, several times in turn; the table has medians over rounds of median and of
+minimal steps, CPU time of the whole process, and seconds an epoch of 6554 points. GPyTorch is an optional
+development dependency (``pip install gpflow_deep[benchmark]``); ``--peer-python`` names the interpreter that
+has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 import numpy as np
+import peers
 from harness import adam_step, argument_parser, child_command, measure, run_rounds
 
-MODELS = ("ar1", "ar2", "ar2p", "ar2pp", "dspp", "mean-field")
+MODELS = ("ar1", "ar2", "ar2p", "ar2pp", "dspp", "dspp-separate", "mean-field", *peers.GPYTORCH)
 NUM_DATA, INPUT_DIM, WIDTHS, NUM_INDUCING = 6554, 8, (16, 4), (256, 128, 128)
 
 
@@ -29,6 +33,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--samples", type=int, default=32)
+    parser.add_argument("--peer-python", default=sys.executable)
     return parser.parse_args()
 
 
@@ -47,8 +52,21 @@ def build(name: str, samples: int, X: Any) -> Any:
             num_data=NUM_DATA,
             predictive_objective=name == "ar2pp",
         )
-    layers = gd.layers.build_layers(X, WIDTHS, num_inducing=NUM_INDUCING)
-    if name == "dspp":
+
+    def separate(d: int, index: int) -> gpflow.kernels.Kernel:
+        kernels = [
+            gpflow.kernels.SquaredExponential(lengthscales=np.full(d, d**0.5))
+            for _ in range([*WIDTHS, 1][index])
+        ]
+        return gpflow.kernels.SeparateIndependent(kernels)
+
+    layers = gd.layers.build_layers(
+        X,
+        WIDTHS,
+        num_inducing=NUM_INDUCING,
+        kernel_factory=separate if name == "dspp-separate" else None,
+    )
+    if name.startswith("dspp"):
         return gd.models.DeepSigmaPointProcess(
             layers, likelihood, num_sites=samples, num_data=NUM_DATA
         )
@@ -62,6 +80,18 @@ def child(o: argparse.Namespace) -> dict[str, float]:
     X = np.random.default_rng(0).normal(size=(20 * o.batch_size, INPUT_DIM)).astype(dtype)
     Y = np.sin(X.sum(axis=1, keepdims=True)).astype(dtype)
     batch = X[: o.batch_size], Y[: o.batch_size]
+    if name in peers.GPYTORCH:
+        step = peers.gpytorch_step(
+            name,
+            dtype,
+            batch,
+            widths=WIDTHS,
+            num_inducing=NUM_INDUCING,
+            samples=o.samples,
+            num_data=NUM_DATA,
+        )
+        return measure(step, o.steps)
+
     import gpflow
     import tensorflow as tf
 
@@ -77,8 +107,16 @@ def main() -> None:
     if o.child:
         print(json.dumps(child(o)))
         return
-    cases = [(name, dtype) for dtype in o.dtypes for name in o.models]
-    results = run_rounds({case: child_command(__file__, case) for case in cases}, o.rounds)
+    commands = {
+        (name, dtype): child_command(
+            __file__,
+            (name, dtype),
+            python=o.peer_python if name in peers.GPYTORCH else sys.executable,
+        )
+        for dtype in o.dtypes
+        for name in o.models
+    }
+    results = run_rounds(commands, o.rounds)
     print("| model | dtype | CPU ms | wall ms | least wall ms | s an epoch | peak MB |")
     print("|---|---|---|---|---|---|---|")
     for (name, dtype), r in results.items():

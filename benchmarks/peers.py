@@ -1,15 +1,17 @@
 """
 One Adam step of other projects' deep GPs. They are optional development dependencies and may live in an
-environment of their own: nothing here needs this package.
+environment of their own: nothing here needs this package, and GPyTorch's step does not need TensorFlow.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import adam_step
+
+GPYTORCH = ("gpytorch-dspp", "gpytorch-deep-gp")
 
 
 def gpflux_step(
@@ -55,3 +57,84 @@ def gpflux_step(
         return tf.add_n(model.losses)
 
     return adam_step(loss, model.trainable_variables)
+
+
+def gpytorch_step(
+    name: str,
+    dtype: str,
+    batch: tuple[Any, Any],
+    *,
+    widths: Sequence[int],
+    num_inducing: Sequence[int],
+    samples: int,
+    num_data: int,
+) -> Callable[[], object]:
+    """
+    As in GPyTorch's examples of the two models: a kernel and inducing inputs for every GP, linear means in
+    hidden layers, a constant one at the output. Both have full covariances of q, as our models have: its
+    example of the DSPP has diagonal ones.
+    """
+    import gpytorch
+    import torch
+    from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
+    from gpytorch.models.deep_gps.dspp import DSPP, DSPPLayer
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(getattr(torch, dtype))
+    torch.manual_seed(0)
+    sigma_points = name == "gpytorch-dspp"
+
+    class Layer(DSPPLayer if sigma_points else DeepGPLayer):  # type: ignore[misc]
+        def __init__(self, d_in: int, d_out: int | None, M: int) -> None:
+            shape = torch.Size([] if d_out is None else [d_out])
+            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
+            strategy = gpytorch.variational.VariationalStrategy(
+                self, torch.randn(*shape, M, d_in), q, learn_inducing_locations=True
+            )
+            sites = {"num_quad_sites": samples} if sigma_points else {}
+            super().__init__(strategy, d_in, d_out, **sites)
+            self.mean = (
+                gpytorch.means.ConstantMean(batch_shape=shape)
+                if d_out is None
+                else gpytorch.means.LinearMean(d_in, batch_shape=shape)
+            )
+            self.kernel = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(batch_shape=shape, ard_num_dims=d_in), batch_shape=shape
+            )
+
+        def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
+            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    class Model(DSPP if sigma_points else DeepGP):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(*([samples] if sigma_points else []))
+            sizes = zip([batch[0].shape[1], *widths], [*widths, None], num_inducing)
+            self.layers = torch.nn.ModuleList([Layer(*size) for size in sizes])
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model, likelihood = Model(), gpytorch.likelihoods.GaussianLikelihood()
+    if sigma_points:
+        objective = gpytorch.mlls.DeepPredictiveLogLikelihood(
+            likelihood, model, num_data, beta=0.05
+        )
+    else:
+        objective = gpytorch.mlls.DeepApproximateMLL(
+            gpytorch.mlls.VariationalELBO(likelihood, model, num_data)
+        )
+    X, y = torch.from_numpy(batch[0]), torch.from_numpy(batch[1][:, 0])
+    # The objective's parameters are those of both modules, each once.
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.005)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        with gpytorch.settings.num_likelihood_samples(samples):
+            loss = -objective(model(X), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
