@@ -41,7 +41,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--input-dim", type=int, default=8)
     parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--json", action="store_true", help="print JSON lines instead of the table")
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON line a case, not the table"
+    )
     return parser.parse_args()
 
 
