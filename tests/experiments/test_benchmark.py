@@ -14,7 +14,6 @@ from gpflow_deep import metrics
 from gpflow_deep.experiments import benchmark, registry
 from gpflow_deep.experiments.datasets import load
 from gpflow_deep.experiments.results import Results, Run
-from gpflow_deep.experiments.scaling import Scaling
 from gpflow_deep.experiments.splits import extrapolation_split
 from gpflow_deep.experiments.structured import stripes_and_arrow
 from gpflow_deep.training import TrainingError, fit
@@ -126,16 +125,6 @@ def test_objective_by_minibatches_is_the_objective_of_the_whole() -> None:
     model = build_svgp(*data, QUICK, seed=0)
     expected = float(model.maximum_log_likelihood_objective(data))
     assert benchmark._objective(model, data, batch_size=16) == pytest.approx(expected, rel=1e-12)
-
-
-def test_prediction_in_pieces_is_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, Y = (array[:40] for array in (load("diabetes").X, load("diabetes").Y))
-    scaling = Scaling.fit(X, Y)
-    model = build_svgp(scaling.inputs(X), scaling.targets(Y), QUICK, seed=0)
-    whole = benchmark._predict(model, scaling.inputs(X), 3)
-    monkeypatch.setattr(benchmark, "_PREDICTION_ROWS", 20)
-    for part, expected in zip(benchmark._predict(model, scaling.inputs(X), 3), whole, strict=True):
-        np.testing.assert_allclose(part, expected, rtol=1e-9)
 
 
 def _stub(executed: list, failing: str = "") -> Callable[..., Any]:
