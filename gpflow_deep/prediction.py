@@ -25,6 +25,7 @@ __all__ = [
     "MixturePredictor",
     "equal_log_weights",
     "in_parts",
+    "independent_outputs",
     "sample_joint_mixture",
     "sample_mixture",
 ]
@@ -69,6 +70,14 @@ class MixturePredictor(ABC):
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
         """Likewise with the covariance of the points as variances: [S, P, N, N]."""
 
+    def _full_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        """
+        Likewise with the covariance of points and outputs: [S, N, P, N, P]. Here the outputs of a component
+        are independent.
+        """
+        means, covariances, log_weights = self._joint_mixture(Xnew, prepared)
+        return Mixture(means, independent_outputs(covariances, means.shape[-1]), log_weights)
+
     @abstractmethod
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
@@ -91,6 +100,7 @@ class MixturePredictor(ABC):
     @check_shapes(
         "Xnew: [batch..., N, D]",
         "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., N, P, N, P] if full_cov and full_output_cov",
         "return[1]: [batch..., P, N, N] if full_cov and (not full_output_cov)",
         "return[1]: [batch..., N, P, P] if (not full_cov) and full_output_cov",
         "return[1]: [batch..., N, P] if (not full_cov) and (not full_output_cov)",
@@ -106,12 +116,16 @@ class MixturePredictor(ABC):
         :param Xnew: inputs; with ``full_cov``, without batch dimensions.
         :param full_cov: return the covariance over the points.
         :param full_output_cov: return the covariance over the outputs.
-        :raises NotImplementedError: where both are asked for.
         """
         if full_cov and full_output_cov:
-            raise NotImplementedError(
-                "predict_f: full_cov and full_output_cov cannot both be True; ask for one of them."
+            means, covariances, log_weights = self._full_mixture(
+                self._as_matrix(Xnew), self._prepare()
             )
+            mean = _average(means, log_weights)
+            centred = means - mean
+            weighted = tf.exp(log_weights)[:, None, None] * centred
+            between = tf.tensordot(weighted, centred, [[0], [0]])  # [N, P, N, P]
+            return mean, _average(covariances, log_weights) + between
         if full_cov:
             means, covariances, log_weights = self._joint_mixture(
                 self._as_matrix(Xnew), self._prepare()
@@ -293,6 +307,13 @@ def _moments(mixture: Mixture) -> MeanAndVariance:
     means, variances, log_weights = mixture
     mean = _average(means, log_weights)
     return mean, _average(variances + tf.square(means - mean), log_weights)
+
+
+def independent_outputs(covariances: tf.Tensor, num_outputs: int) -> tf.Tensor:
+    """Covariances of the points [S, P or 1, N, N] as those of points and outputs: [S, N, P, N, P]."""
+    by_point = tf.transpose(covariances, [0, 2, 3, 1])  # [S, N, N, P or 1]
+    shape = tf.concat([tf.shape(by_point)[:-1], [num_outputs]], axis=0)
+    return tf.transpose(tf.linalg.diag(tf.broadcast_to(by_point, shape)), [0, 1, 3, 2, 4])
 
 
 def sample_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:

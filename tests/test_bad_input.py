@@ -275,6 +275,11 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         r"posterior.*\[\(2, 5\), \(1, 5\)\].*\[\(3, 5\), \(1, 5\)\]",
         lambda: gd.models.DeepGP(_layers(), Gaussian(), gd.posteriors.MeanField(_layers((3,)))),
     ),
+    "a hidden scale of zero": (
+        ValueError,
+        "hidden_scale.*positive.*0",
+        lambda: gd.posteriors.StripesAndArrow(_layers(), hidden_scale=0.0),
+    ),
     "a posterior of no layers": (TypeError, "layers", lambda: gd.posteriors.MeanField([])),
     "a pattern above the diagonal": (
         ValueError,

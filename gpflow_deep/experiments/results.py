@@ -146,4 +146,6 @@ def _parse(line: str) -> dict[str, Any] | None:
         record = json.loads(line)
     except json.JSONDecodeError:
         return None
-    return record if isinstance(record, dict) and "key" in record else None
+    if not isinstance(record, dict) or "key" not in record:
+        return None
+    return {**record, "settings": {**Settings.added_defaults(), **record.get("settings", {})}}

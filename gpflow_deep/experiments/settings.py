@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 __all__ = ["Settings"]
@@ -43,6 +43,10 @@ class Settings:
     validate_every: int = _setting(500, "Steps from one look at the held-out points to the next.")
     patience: int = _setting(10, "Looks without improvement before training stops.")
     test_samples: int = _setting(100, "Components of the predictive mixture.")
+    # The posteriors' own default, by its value: to ask them takes TensorFlow, which help does not need.
+    hidden_scale: float = _setting(
+        1e-2, "Factor of structured posteriors in hidden layers at the start.", added=True
+    )
 
     def __post_init__(self) -> None:
         may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
@@ -62,8 +66,11 @@ class Settings:
 
     def identity(self) -> dict[str, int | float]:
         """What tells runs apart: all settings, those added later only where they are not at their default."""
-        return {
-            entry.name: getattr(self, entry.name)
-            for entry in fields(self)
-            if not (entry.metadata["added"] and getattr(self, entry.name) == entry.default)
-        }
+        added = self.added_defaults()
+        values = asdict(self)
+        return {name: value for name, value in values.items() if added.get(name) != value}
+
+    @classmethod
+    def added_defaults(cls) -> dict[str, int | float]:
+        """What the settings that the first results were written without were at in these."""
+        return {entry.name: entry.default for entry in fields(cls) if entry.metadata["added"]}

@@ -30,7 +30,7 @@ def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, poster
     return DeepGP(
         layers,
         gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance),
-        posterior=posterior,
+        posterior=posterior(layers, hidden_scale=settings.hidden_scale),
         num_samples=settings.num_samples,
         num_data=len(X),
         seed=seed,

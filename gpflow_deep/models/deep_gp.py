@@ -13,11 +13,23 @@ from gpflow.likelihoods import Likelihood
 
 from ..draws import standard_normals
 from ..layers import GPLayer
-from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
+from ..posteriors.base import (
+    Conditional,
+    InducingPosterior,
+    Moments,
+    Recursion,
+    diagonal_blocks,
+)
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..prediction import Mixture, in_parts, sample_joint_mixture, sample_mixture
+from ..prediction import (
+    Mixture,
+    in_parts,
+    independent_outputs,
+    sample_joint_mixture,
+    sample_mixture,
+)
 from ..validation import check_noise
 from .base import LayerOutput, SampledDeepGPModel
 
@@ -279,8 +291,36 @@ class DeepGP(SampledDeepGPModel):
         return Mixture(means, variances, self._log_weights(S))
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
+        mean, A, covariance = self._joint_output(Xnew, prepared)
+        own = diagonal_blocks(self.inducing_posterior.output_covariance(prepared.moments))
+        covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
+        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
+
+    def _full_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
+        own = self.inducing_posterior.output_covariance(prepared.moments)
+        if own.shape.rank == 3:
+            return super()._full_mixture(Xnew, prepared)
+        mean, A, residual = self._joint_output(Xnew, prepared)
+        A = tf.broadcast_to(A, [*mean.shape[:1], *own.shape[1:3], tf.shape(A)[-1]])
+        covariance = independent_outputs(residual, mean.shape[-1])
+        covariance += tf.einsum("spmi,pqmk,sqkj->sipjq", A, own, A)
+        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
+
+    def _joint_inputs(self, Xnew: tf.Tensor, prepared: Prepared) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Coherent over all points, the output layer's inputs [S, N, T] and the mean [S, P, M] of its inducing
+        outputs given what the layers below were made of.
+        """
         if self.sites is not None:
-            return self._joint_mixture_of_sites(Xnew, prepared)
+            # Given a site the hidden layers are functions of the input: those of its path.
+            noise = self._site_noise(None)
+            F = Xnew[:, None, :]
+            if len(self.layers) > 1:
+                F, _ = self._walk(Xnew, noise, prepared, self._recursion(prepared))[-2]
+            shapes = self._inducing_shapes(F.shape[1])
+            zeros = [tf.zeros(shape, F.dtype) for shape in shapes]
+            mean = self.inducing_posterior.sample(prepared.moments, zeros)
+            return tf.transpose(F, [1, 0, 2]), mean[-1]
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
         # Only the output layer is marginalised: given the other layers' inducing outputs its own have
         # the mean m + L e with no noise of its own.
@@ -288,35 +328,16 @@ class DeepGP(SampledDeepGPModel):
         noise = standard_normals(self._inducing_shapes(S), seeds[0])
         noise[-1] = tf.zeros_like(noise[-1])
         draws = self.inducing_posterior.sample(prepared.moments, noise)
-        F = self._sample_joint(Xnew, draws[:-1], prepared.factors, seeds[1])
-        return self._joint_output(F, draws[-1], prepared)
+        return self._sample_joint(Xnew, draws[:-1], prepared.factors, seeds[1]), draws[-1]
 
-    def _joint_mixture_of_sites(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
-        """Given a site the hidden layers are functions of the input: those of its path."""
-        noise = self._site_noise(None)
-        F = Xnew[:, None, :]
-        if len(self.layers) > 1:
-            recursion = self._recursion(prepared)
-            F, _ = self._walk(Xnew, noise, prepared, recursion)[-2]
-        shapes = self._inducing_shapes(F.shape[1])
-        mean = self.inducing_posterior.sample(
-            prepared.moments, [tf.zeros(s, F.dtype) for s in shapes]
-        )
-        return self._joint_output(tf.transpose(F, [1, 0, 2]), mean[-1], prepared)
-
-    def _joint_output(self, F: tf.Tensor, mean: tf.Tensor, prepared: Prepared) -> Mixture:
-        """
-        The output layer's functions, jointly over all points.
-
-        :param F: its inputs [S, N, T].
-        :param mean: the mean [S, P, M] of its inducing outputs.
-        """
+    def _joint_output(
+        self, Xnew: tf.Tensor, prepared: Prepared
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The output layer over all points: mean [S, N, P], its basis and its residual covariance."""
+        F, inducing_mean = self._joint_inputs(Xnew, prepared)
         A, covariance = self.layers[-1].joint_projection(F, prepared.factors[-1])
-        mean = tf.matmul(mean[:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
-        own = self.inducing_posterior.output_covariance(prepared.moments)  # [P, M, M]
-        covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
-        mean = tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F)
-        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
+        mean = tf.matmul(inducing_mean[:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
+        return tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F), A, covariance
 
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared

@@ -132,7 +132,10 @@ class InducingPosterior(Module, ABC):
 
     @abstractmethod
     def output_covariance(self, moments: Moments) -> tf.Tensor:
-        """Covariance [P, M, M] of each GP of the last layer given the noise of the layers below."""
+        """
+        Covariance of the last layer's inducing outputs given the noise of the layers below: [P, M, M], or
+        [P, P, M, M] where its GPs are coupled.
+        """
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -190,7 +193,7 @@ class InducingPosterior(Module, ABC):
         moments = moments or self.moments(prior_factors)
         total = -self._log_determinant(moments.factor)
         for layer, factor in zip(moments.layers, self._per_layer(prior_factors)):
-            mean, own = tf.transpose(layer.mean)[..., None], _diagonal_blocks(layer.own)
+            mean, own = tf.transpose(layer.mean)[..., None], diagonal_blocks(layer.own)
             if factor is not None:
                 factor = tf.broadcast_to(factor, own.shape)
                 total += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
@@ -245,14 +248,18 @@ class InducingPosterior(Module, ABC):
         return np.tril(np.repeat(np.repeat(self.pattern, sizes, axis=0), sizes, axis=1))
 
 
-def initial_factors(layers: Sequence[GPLayer]) -> list[np.ndarray]:
+def initial_factors(layers: Sequence[GPLayer], hidden_scale: float) -> list[np.ndarray]:
     """
     Initial diagonal blocks of the factor, per layer [T_l, M_l, M_l]: a multiple of the prior's factor,
-    `HIDDEN_SCALE` in hidden layers and 1 at the output (Lindinger et al. 2020, Appendix G, have 1e-5 and 1).
+    ``hidden_scale`` in hidden layers and 1 at the output.
+
+    :raises ValueError: where it is not positive.
     """
+    if not hidden_scale > 0:
+        raise ValueError(f"hidden_scale: expected a positive number, got {hidden_scale!r}.")
     factors = []
     for index, layer in enumerate(layers):
-        scale = 1.0 if index == len(layers) - 1 else HIDDEN_SCALE
+        scale = 1.0 if index == len(layers) - 1 else hidden_scale
         prior = np.eye(layer.num_inducing) if layer.whiten else np.asarray(layer.factorise())
         shape = [layer.num_latent_gps, layer.num_inducing, layer.num_inducing]
         factors.append(scale * np.broadcast_to(prior, shape).astype(gpflow.default_float()))
@@ -264,8 +271,8 @@ def log_abs_diagonal(factor: TensorType) -> tf.Tensor:
     return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(factor))))
 
 
-def _diagonal_blocks(own: tf.Tensor) -> tf.Tensor:
-    """The blocks of each GP with itself: [T, M, M]."""
+def diagonal_blocks(own: tf.Tensor) -> tf.Tensor:
+    """Of a layer's covariance [T, M, M] or [T, T, M, M] the blocks of each GP with itself: [T, M, M]."""
     if own.shape.rank == 3:
         return own
     return tf.stack([own[t, t] for t in range(own.shape[0])])

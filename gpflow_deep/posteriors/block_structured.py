@@ -14,6 +14,7 @@ from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import cholesky, covariance_forms, pair_forms
 from .base import (
+    HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
@@ -53,17 +54,23 @@ class BlockStructured(InducingPosterior):
 
     :param pattern: [T, T], boolean, lower triangular: which GP pairs (row, column) are coupled in the
         factor; T is the number of GPs of all layers, in the joint order.
+    :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     :raises ValueError: where the pattern is not a lower-triangular [T, T] array with a full diagonal.
     """
 
     def __init__(
-        self, layers: Sequence[GPLayer], pattern: TensorType, name: str | None = None
+        self,
+        layers: Sequence[GPLayer],
+        pattern: TensorType,
+        hidden_scale: float = HIDDEN_SCALE,
+        name: str | None = None,
     ) -> None:
         super().__init__(layers, name=name)
         self._pattern = _check_pattern(pattern, sum(self.num_latent_gps))
         size = sum(self._gp_sizes())
         self.q_mu = Parameter(np.zeros((size, 1)), dtype=gpflow.default_float())
-        blocks = [tf.linalg.LinearOperatorFullMatrix(b) for f in initial_factors(layers) for b in f]
+        initial = initial_factors(layers, hidden_scale)
+        blocks = [tf.linalg.LinearOperatorFullMatrix(b) for factor in initial for b in factor]
         factor = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()[None]
         self.q_sqrt = Parameter(factor, transform=PackedTriangular(self._dense_mask()))
 
@@ -121,19 +128,28 @@ class BlockStructured(InducingPosterior):
 
     def output_covariance(self, moments: Moments) -> tf.Tensor:
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
-        rows = tf.reshape(moments.factor[-P * M :, -P * M :], [P, M, P * M])
-        return tf.matmul(rows, rows, transpose_b=True)
+        own = moments.factor[-P * M :, -P * M :]
+        last = len(self.num_latent_gps) - 1
+        return self._block(last, last, tf.matmul(own, own, transpose_b=True))
 
 
 class FullyCoupled(BlockStructured):
     """
     q(v) = N(m, L L^T) with a full lower-triangular L: every GP of every layer coupled with every other
     (Lindinger et al. 2020, section 3). The most flexible and the dearest structure.
+
+    :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        hidden_scale: float = HIDDEN_SCALE,
+        name: str | None = None,
+    ) -> None:
         num_gps = sum(layer.num_latent_gps for layer in layers)
-        super().__init__(layers, np.tril(np.ones((num_gps, num_gps), dtype=bool)), name=name)
+        pattern = np.tril(np.ones((num_gps, num_gps), dtype=bool))
+        super().__init__(layers, pattern, hidden_scale, name=name)
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:

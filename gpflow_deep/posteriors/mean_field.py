@@ -14,6 +14,7 @@ from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import diagonal_forms, quadratic_forms
 from .base import (
+    HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
@@ -54,11 +55,18 @@ class MeanField(InducingPosterior):
     doubly stochastic deep GP. With one layer it is GPflow's SVGP.
 
     ``q_mu[l]`` [M, T] and ``q_sqrt[l]`` [T, M, M] are in GPflow's shapes.
+
+    :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        hidden_scale: float = HIDDEN_SCALE,
+        name: str | None = None,
+    ) -> None:
         super().__init__(layers, name=name)
-        factors = initial_factors(layers)
+        factors = initial_factors(layers, hidden_scale)
         self.q_mu = [
             Parameter(np.zeros((m, t)), dtype=gpflow.default_float())
             for m, t in zip(self.num_inducing, self.num_latent_gps)

@@ -98,6 +98,9 @@ class DeepGPPosterior(MixturePredictor, Module):
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
         return self.model._joint_mixture(Xnew, prepared)
 
+    def _full_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+        return self.model._full_mixture(Xnew, prepared)
+
     def _sample_f(
         self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
     ) -> tf.Tensor:

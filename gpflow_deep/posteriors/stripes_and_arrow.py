@@ -14,6 +14,7 @@ from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
 from ..linalg import cholesky, diagonal_forms, pair_forms
 from .base import (
+    HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
@@ -64,13 +65,20 @@ class StripesAndArrow(InducingPosterior):
     Stored: ``q_mu[l]`` [M, T] for each layer; ``q_sqrt[l]``, the triangular diagonal blocks [T, M, M] of a
     hidden layer and, last, the output layer's [1, P M, P M]; ``stripes[l][k]`` [min(T_l, T_k), M_l, M_k]
     for hidden k < l; ``arrow[k]`` [P, T_k, M_L, M_k].
+
+    :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 
-    def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        hidden_scale: float = HIDDEN_SCALE,
+        name: str | None = None,
+    ) -> None:
         super().__init__(layers, name=name)
         widths, sizes = self.num_latent_gps, self.num_inducing
         float_type = gpflow.default_float()
-        *hidden, output = initial_factors(layers)
+        *hidden, output = initial_factors(layers, hidden_scale)
         joint = tf.linalg.LinearOperatorBlockDiag(
             [tf.linalg.LinearOperatorFullMatrix(block) for block in output]
         ).to_dense()[None]
@@ -198,9 +206,8 @@ class StripesAndArrow(InducingPosterior):
         return [*products, output]
 
     def output_covariance(self, moments: Moments) -> tf.Tensor:
-        P, M = self.num_latent_gps[-1], self.num_inducing[-1]
-        rows = tf.reshape(moments.factor.own[-1], [P, M, P * M])
-        return tf.matmul(rows, rows, transpose_b=True)
+        own = moments.factor.own[-1]
+        return _blocks(tf.matmul(own, own, transpose_b=True), self.num_latent_gps[-1])
 
 
 class _ChainRecursion(Recursion):

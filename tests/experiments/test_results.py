@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.experiments.summary import group
 
 RUN = Run("toy-a", "diabetes", "interpolation", 0, 0, Settings())
 POINTS = {"log_density": np.array([-1.0, 2.0])}
@@ -44,6 +45,23 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     points = results.points(RUN.key)
     assert points is not None
     np.testing.assert_array_equal(points["log_density"], POINTS["log_density"])
+
+
+def test_a_setting_added_later_leaves_earlier_runs_what_they_were(tmp_path: Path) -> None:
+    """Their key, and what a report reads of them."""
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {}, POINTS)
+    results.append(replace(RUN, settings=Settings(hidden_scale=1e-5)), {}, POINTS)
+    text = results.path.read_text()
+    assert text.count(', "hidden_scale": 0.01') == 1
+    results.path.write_text(text.replace(', "hidden_scale": 0.01', ""))
+    first, second = results.read()
+    assert first["key"] == RUN.key != second["key"]
+    assert [record["settings"]["hidden_scale"] for record in (first, second)] == [0.01, 1e-5]
+    assert [one.label for one in group([first, second])] == [
+        "toy-a (L=2, hidden_scale=1e-05)",
+        "toy-a (L=2, hidden_scale=0.01)",
+    ]
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -20,11 +22,15 @@ SETTINGS = Settings(num_layers=3, hidden_dim=2, num_inducing=7, likelihood_varia
         ("fully-coupled", posteriors.FullyCoupled, 3),
     ],
 )
-def test_models_start_as_the_paper_says(name: str, posterior: type, num_layers: int) -> None:
+@pytest.mark.parametrize("scale", [HIDDEN_SCALE, 1e-5])
+def test_models_start_as_the_paper_says(
+    name: str, posterior: type, num_layers: int, scale: float
+) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(30, 4)), rng.normal(size=(30, 1))
     registered = get_model(name)
-    model = registered.build(X, Y, registered.settings(SETTINGS), 0)
+    settings = SETTINGS if scale == HIDDEN_SCALE else replace(SETTINGS, hidden_scale=scale)
+    model = registered.build(X, Y, registered.settings(settings), 0)
     assert isinstance(model.inducing_posterior, posterior)
     assert len(model.layers) == num_layers
     assert model.num_data == 30
@@ -36,7 +42,7 @@ def test_models_start_as_the_paper_says(name: str, posterior: type, num_layers: 
 
     mean, factor = (np.asarray(part) for part in model.inducing_posterior.dense())
     num_output = 7
-    expected = np.full(len(mean), HIDDEN_SCALE)
+    expected = np.full(len(mean), scale)
     expected[-num_output:] = 1.0
     np.testing.assert_array_equal(mean, 0.0)
     np.testing.assert_allclose(factor, np.diag(expected), rtol=1e-10, atol=1e-15)

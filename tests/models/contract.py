@@ -170,6 +170,7 @@ PREDICTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "predict_f": lambda model, X: model.predict_f(X),
     "predict_f full_cov": lambda model, X: model.predict_f(X, full_cov=True),
     "predict_f full_output_cov": lambda model, X: model.predict_f(X, full_output_cov=True),
+    "predict_f full_cov full_output_cov": lambda model, X: model.predict_f(X, True, True),
     "predict_f_mixture": lambda model, X: model.predict_f_mixture(X),
     "predict_y": lambda model, X: model.predict_y(X),
     "predict_y_mixture": lambda model, X: model.predict_y_mixture(X),

@@ -209,7 +209,8 @@ def test_one_mean_field_layer_is_svgp(num_outputs: int, whiten: bool) -> None:
     _close(model.elbo(batch), svgp.elbo(batch))
     _close(model.training_loss(batch), svgp.training_loss(batch))
     Xnew = np.random.default_rng(1).standard_normal((4, 2))
-    for options in ({}, {"full_cov": True}, {"full_output_cov": True}):
+    cases = [{}, {"full_cov": True}, {"full_output_cov": True}]
+    for options in [*cases, {"full_cov": True, "full_output_cov": True}]:
         expected = svgp.predict_f(Xnew, **options)
         for predictor in (model, model.posterior()):
             for one, other in zip(predictor.predict_f(Xnew, **options), expected, strict=True):
@@ -318,6 +319,12 @@ def test_function_draws_agree_with_the_generative_definition(
                 difference = np.abs(covariance[:, p] - np.diag(expected))
                 np.testing.assert_array_less(difference, np.diag(tolerance))
 
+    mean, covariance = (np.asarray(part) for part in model.predict_f(problem.X, True, True))
+    np.testing.assert_array_less(np.abs(mean - truth.mean(0)), 4.5 * error)
+    products, shape = products[1], covariance.shape  # of the generative draws
+    tolerance = (4.5 * products.std(0) / np.sqrt(2000)).reshape(shape)
+    np.testing.assert_array_less(np.abs(covariance - products.mean(0).reshape(shape)), tolerance)
+
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_covariance_of_outputs_has_the_variances_on_its_diagonal(structure: str) -> None:
@@ -329,6 +336,24 @@ def test_covariance_of_outputs_has_the_variances_on_its_diagonal(structure: str)
     full_mean, covariance = model.predict_f(problem.X, full_output_cov=True)  # [N, P, P]
     _close(full_mean, mean)
     _close(tf.linalg.diag_part(covariance), variance)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_covariance_of_points_and_outputs_of_one_layer(structure: str) -> None:
+    """Of one layer it is exact: that of two points in the place of one is the covariance of q projected."""
+    pattern = block_pattern(structure, (3,))
+    problem = make_problem((3,), pattern, num_points=2, seed=14)
+    model = problem.model(make_posterior(structure, pattern))
+    covariance = model.predict_f(problem.X, full_cov=True, full_output_cov=True)[1].numpy()
+    _close(np.einsum("npmp->pnm", covariance), model.predict_f(problem.X, full_cov=True)[1])
+    _close(np.einsum("npnq->npq", covariance), model.predict_f(problem.X, full_output_cov=True)[1])
+    (layer,) = model.layers
+    A, _ = layer.joint_projection(problem.X[None], layer.factorise())  # [1, 1, M, N]
+    _, factor = model.inducing_posterior.dense()
+    own = tf.reshape(factor @ tf.transpose(factor), [3, A.shape[2]] * 2)
+    expected = np.einsum("mi,pmqk,kj->ipjq", A[0, 0], own, A[0, 0])
+    between = ~np.eye(3, dtype=bool)[None, :, None, :] & np.ones_like(expected, dtype=bool)
+    _close(covariance[between], expected[between])
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -344,6 +369,7 @@ def test_cached_predictions_equal_fused_ones(structure: str) -> None:
             *predictor.predict_f(X),
             *predictor.predict_f(X, full_cov=True),
             *predictor.predict_f(X, full_output_cov=True),
+            *predictor.predict_f(X, full_cov=True, full_output_cov=True),
             *predictor.predict_y(X),
             predictor.predict_log_density(problem.data),
         ]

@@ -61,12 +61,15 @@ def test_covariances_have_the_variances_on_their_diagonals(family: str) -> None:
         assert points.shape == (2, 6, 6)
         assert_close(points, tf.linalg.matrix_transpose(points))
         assert np.linalg.eigvalsh(points).min() > -1e-9
+        whole = model.predict_f(XNEW, full_cov=True, full_output_cov=True)[1].numpy()
+        assert whole.shape == (6, 2, 6, 2)
+        assert_close(np.einsum("npmp->pnm", whole), points)
+        assert_close(whole, whole.transpose(2, 3, 0, 1))
+        assert np.linalg.eigvalsh(whole.reshape(12, 12)).min() > -1e-9
     else:
         for predict in (model.predict_f, model.predict_f_samples):
             with pytest.raises(NotImplementedError, match="full_cov.*inducing outputs of its own"):
                 predict(XNEW, full_cov=True)
-    with pytest.raises(NotImplementedError, match="full_cov and full_output_cov"):
-        model.predict_f(XNEW, full_cov=True, full_output_cov=True)
     with pytest.raises(NotImplementedError, match="full_cov"):
         model.predict_y(XNEW, full_cov=True)
     with pytest.raises(NotImplementedError, match="full_cov"):
