@@ -71,6 +71,6 @@ class Settings:
         return {name: value for name, value in values.items() if added.get(name) != value}
 
     @classmethod
-    def added_defaults(cls) -> dict[str, int | float]:
+    def added_defaults(cls) -> dict[str, Any]:
         """What the settings that the first results were written without were at in these."""
         return {entry.name: entry.default for entry in fields(cls) if entry.metadata["added"]}
