@@ -14,6 +14,7 @@ import click
 
 from gpflow_deep.experiments.cli import benchmark, report
 from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.files import check_writable
 from gpflow_deep.tables import read_csv, write_csv
 
 __all__ = ["main"]
@@ -60,7 +61,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--output", type=_FOLDER, default=Path("demo-output"), help="Folder for the figures.")
-@click.option("--quick", is_flag=True, help="A tenth of the training: to see that it runs.")
+@click.option("--quick", is_flag=True, help="A fifth of the training: to see that it runs.")
 def demo(output: Path, quick: bool) -> None:
     """Compare a sparse GP and two deep GPs on real data, near what they saw and away from it."""
     with _plain_errors():
@@ -140,11 +141,15 @@ def predict(folder: Path, new: Path, output: str, quantiles: str) -> None:
     with _plain_errors():
         levels = _probabilities(quantiles)
         table = read_csv(new)
+        if output != "-":
+            check_writable(Path(output).parent)
         from gpflow_deep.persistence import load_regression
         from gpflow_deep.regression import predict_table
 
         columns, values, notes = predict_table(load_regression(folder), table, levels)
         _tell(*notes)
+        if output != "-":
+            Path(output).parent.mkdir(parents=True, exist_ok=True)
         with click.open_file(output, "w", encoding="utf-8") as file:
             write_csv(file, columns, values)
 

@@ -80,7 +80,7 @@ def run_demo(
 
     :param output: folder for results.json, inducing_covariance.png, variance_vs_error.png and
         calibration.png.
-    :param quick: train a tenth as long: to see that it runs.
+    :param quick: train a fifth as long: to see that it runs.
     :param seed: of the splits and of everything random.
     :param progress: whether to show a progress bar for each fit.
     :param echo: takes the lines to print.

@@ -22,6 +22,7 @@ import numpy as np
 from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.scaling import Scaling
 from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.files import check_writable
 from gpflow_deep.regression import Regression
 
 __all__ = ["check_output", "load_regression", "save_regression"]
@@ -36,16 +37,20 @@ def check_output(folder: str | Path, overwrite: bool = False) -> None:
     """
     Check that a fit can be saved to a folder: before the training, not after it.
 
-    :param folder: where to save; made, with its parents, if it is not there.
+    :param folder: where to save; it need not exist yet.
     :param overwrite: whether an earlier fit in it may be replaced.
     :raises FileExistsError: for an earlier fit, and for a file of that name.
+    :raises OSError: where nothing can be written there.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder}: expected a folder, but it is a file.")
     if (folder / _METADATA).exists() and not overwrite:
-        raise FileExistsError(f"{folder}: holds an earlier fit; say that it may be overwritten.")
-    folder.mkdir(parents=True, exist_ok=True)
+        raise FileExistsError(
+            f"{folder}: holds an earlier fit; say that it may be overwritten (overwrite=True, on the"
+            " command line --overwrite)."
+        )
+    check_writable(folder)
 
 
 def save_regression(regression: Regression, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -59,6 +64,7 @@ def save_regression(regression: Regression, folder: str | Path, *, overwrite: bo
     """
     check_output(folder, overwrite)
     folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     parameters = gpflow.utilities.read_values(regression.model)
     metadata = {
         "format": _FORMAT,

@@ -110,6 +110,11 @@ def fit_regression(
 
     order = np.random.default_rng(seed).permutation(len(X))
     num_held_out = min(round(settings.validation_fraction * len(X)), _MAX_VALIDATION_ROWS)
+    if num_held_out == len(X):
+        raise ValueError(
+            "validation_fraction: expected to leave rows to train on, got"
+            f" {settings.validation_fraction:g} of {len(X)} rows."
+        )
     held_out, train = order[:num_held_out], order[num_held_out:]
     scaling = Scaling.fit(X[train], Y[train])
     inputs, targets = scaling.inputs(X), scaling.targets(Y)
@@ -183,6 +188,8 @@ def fit_table(
         say.
     """
     table.require([target, *exclude])
+    if target in exclude:
+        raise ValueError(f"exclude: expected columns besides the target, got {target!r}.")
     names = [name for name in table.columns if name and name != target and name not in exclude]
     notes = ["Left out a column without a name."] if "" in table.columns else []
     X, Y = table.numbers(names), table.numbers([target])
@@ -196,6 +203,9 @@ def fit_table(
         )
     if not varies.any():
         raise ValueError(f"{table.path}: expected a column besides {target!r} that varies.")
+    usable = get_model(model_name).settings(settings)
+    if usable.num_layers != settings.num_layers:
+        notes.append(f"Built {usable.num_layers} layer(s), the most that {model_name} can have.")
     regression = fit_regression(
         X[:, varies],
         Y,

@@ -71,7 +71,8 @@ class CsvTable:
         if not math.isfinite(value):
             found = f"got {cell!r}" if cell.strip() else "the cell is empty"
             raise ValueError(
-                f"{self.path}, line {line}, column {column!r}: expected a finite number, {found}."
+                f"{self.path}, line {line}, column {column!r}: expected a finite number, {found}. A column"
+                " of other things can be excluded."
             )
         return value
 

@@ -108,6 +108,8 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
     :param Y: [..., P].
     :raises ValueError: where the number of columns is not the likelihood's, or a value known by now is
         not one of its classes.
+    :raises tf.errors.InvalidArgumentError: where such a value is known only when a compiled function runs
+        (compiled by XLA it has no such check).
     """
     tensor = as_real_tensor(Y, name)
     columns = _observation_dim(likelihood, num_latent_gps)
@@ -116,15 +118,23 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
             f"{name}: expected [N, {columns}] for {type(likelihood).__name__} of {num_latent_gps}"
             f" latent functions, got {tensor.shape}."
         )
-    known = tf.get_static_value(tensor)
-    if isinstance(likelihood, (Softmax, MultiClass)) and known is not None:
-        wrong = known[~np.isin(known, np.arange(num_latent_gps))]
-        if wrong.size:
-            raise ValueError(
-                f"{name}: expected classes 0 to {num_latent_gps - 1}, as many as the last layer has"
-                f" GPs, got {wrong[0]:g}."
-            )
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        tensor = _check_classes(tensor, num_latent_gps, name)
     return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
+
+
+def _check_classes(tensor: tf.Tensor, num_classes: int, name: str) -> tf.Tensor:
+    expected = f"{name}: expected classes 0 to {num_classes - 1}, as many as the last layer has GPs"
+    known = tf.get_static_value(tensor)
+    if known is None:
+        classes = tf.range(num_classes, dtype=tensor.dtype)
+        right = tf.reduce_all(tf.reduce_any(tensor[..., None] == classes, axis=-1))
+        with tf.control_dependencies([tf.debugging.Assert(right, [expected])]):
+            return tf.identity(tensor)
+    wrong = known[~np.isin(known, np.arange(num_classes))]
+    if wrong.size:
+        raise ValueError(f"{expected}, got {wrong[0]:g}.")
+    return tensor
 
 
 def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:

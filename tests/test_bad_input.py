@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from check_shapes.exceptions import ShapeMismatchError
+from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
 from gpflow.keras import tf_keras
 from gpflow.likelihoods import Gaussian
 
@@ -84,6 +85,9 @@ def test_targets_that_are_no_classes(likelihood: type) -> None:
         for act in (model.elbo, model.predict_log_density):
             with pytest.raises(ValueError, match=rf"data\[1\].*classes 0 to 2.*{wrong:g}"):
                 act((X, targets))
+        batches = iter(tf.data.Dataset.from_tensor_slices((X, targets)).batch(20))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"data\[1\].*classes 0 to 2"):
+            model.training_loss_closure(batches)()
     with pytest.raises(ValueError, match=r"data\[1\].*\[N, 1\].*\(20, 3\)"):
         model.elbo((X, np.eye(3)[np.arange(20) % 3]))
     for dtype in (np.int32, np.int64, np.uint8, np.float32, np.float64):
@@ -274,6 +278,20 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         ValueError,
         r"posterior.*\[\(2, 5\), \(1, 5\)\].*\[\(3, 5\), \(1, 5\)\]",
         lambda: gd.models.DeepGP(_layers(), Gaussian(), gd.posteriors.MeanField(_layers((3,)))),
+    ),
+    "one kernel of separate inducing variables": (
+        ValueError,
+        "kernel.*SharedIndependent.*got SquaredExponential",
+        lambda: gd.layers.GPLayer(
+            gpflow.kernels.SquaredExponential(),
+            SeparateIndependentInducingVariables([InducingPoints(np.eye(2)) for _ in range(2)]),
+            2,
+        ),
+    ),
+    "a mean that is not finite": (
+        ValueError,
+        "mean.*NaN",
+        lambda: gd.posteriors.MeanField(_layers()).assign_dense(np.full(15, np.nan), np.eye(15)),
     ),
     "a hidden scale of zero": (
         ValueError,

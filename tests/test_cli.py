@@ -113,6 +113,12 @@ def test_predictions_go_to_a_file(regression: Regression, tmp_path: Path) -> Non
     assert lines[0] == "mean,sd,q0.025,q0.5,q0.975" and len(lines) == 4
 
 
+def test_where_predictions_go_is_tried_first(tmp_path: Path) -> None:
+    new = _write(tmp_path / "new.csv", _columns(3))
+    result = _run("predict", tmp_path, new, "--output", new / "out.csv")
+    assert result.exit_code == 1 and "expected a folder that can be written to" in result.stderr
+
+
 @pytest.mark.parametrize("change", [{"first": None}, {"first": "?"}])
 def test_predict_says_what_is_wrong(
     regression: Regression, tmp_path: Path, change: dict[str, object]
@@ -160,7 +166,7 @@ def test_fit_says_what_is_wrong_before_it_trains(
     data = _write(tmp_path / "data.csv", _columns() | replace)
     result = _run("fit", data, "--output", tmp_path / "fit", *options)
     assert result.exit_code != 0 and re.search(message, result.stderr), result.stderr
-    assert not (tmp_path / "fit" / "metadata.json").exists()
+    assert not (tmp_path / "fit").exists()
     assert "Traceback" not in result.output
 
 

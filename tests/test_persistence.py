@@ -57,6 +57,15 @@ def test_output_must_be_a_folder(tmp_path: Path) -> None:
         check_output(tmp_path / "file", overwrite=True)
 
 
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    """Is found before the training, and nothing is left of the attempt."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="expected a folder that can be written to"):
+        check_output(tmp_path / "file" / "new" / "output")
+    check_output(tmp_path / "new" / "output")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_folder_without_a_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="expected a fit"):
         load_regression(tmp_path)

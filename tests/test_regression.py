@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_without_a_hold_out_all_rows_train() -> None:
         (lambda X, Y: (X[:9], Y[:9]), "at least 10 rows of data, got 9"),
         (lambda X, Y: (X, 0.0 * Y + 2.5), "a target that varies, got 2.5"),
         (lambda X, Y: (X[:, :0], Y), "at least one column"),
+        (lambda X, Y: (X, 1e200 * Y), "Y: expected targets with standard deviations"),
         (lambda X, Y: (np.where(X > 2.0, np.nan, X), Y), "X: expected finite values"),
         (lambda X, Y: (X, np.where(Y > 0.5, np.inf, Y)), "Y: expected finite values"),
     ],
@@ -93,6 +95,14 @@ def test_without_a_hold_out_all_rows_train() -> None:
 def test_data_that_cannot_be_fitted(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_regression(*change(*_data()), "mean-field", _SETTINGS, progress=False)  # type: ignore
+
+
+def test_a_hold_out_leaves_rows_to_train_on() -> None:
+    settings = replace(_SETTINGS, validation_fraction=0.999)
+    with pytest.raises(
+        ValueError, match="validation_fraction: expected to leave rows.*0.999 of 40"
+    ):
+        fit_regression(*_data(), "mean-field", settings, progress=False)
 
 
 def test_unknown_models_are_named() -> None:
@@ -129,6 +139,17 @@ def test_a_table_is_fitted_and_predicted_by_column_names() -> None:
     assert notes == ["Ignored columns that the model does not use: more."]
     with pytest.raises(ValueError, match="no column 'b'"):
         predict_table(fit, _table({"a": X[:5, 0]}))
+
+
+def test_fewer_layers_than_asked_for_are_noted() -> None:
+    X, Y = _data()
+    table = _table({"a": X[:, 0], "y": Y[:, 0]})
+    settings = replace(_SETTINGS, num_layers=2)
+    fit, notes = fit_table(table, "y", "svgp", settings, progress=False)
+    assert len(fit.model.layers) == 1
+    assert notes == ["Built 1 layer(s), the most that svgp can have."]
+    with pytest.raises(ValueError, match="exclude: .* got 'y'"):
+        fit_table(table, "y", "svgp", settings, exclude=["y"], progress=False)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from gpflow_deep.experiments.scaling import Scaling
 from gpflow_deep.experiments.scores import standardised_scores
 from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.files import check_writable
 from gpflow_deep.training import TrainingError, fit
 
 __all__ = ["execute", "plan", "run_all"]
@@ -94,14 +95,16 @@ def run_all(
     Execute the runs that `output` does not hold yet, and add each as it is finished.
 
     Called again with the same arguments after a kill, it skips the finished runs and takes up the
-    interrupted one at its last checkpoint. A run whose training fails is reported and left out.
+    interrupted one at its last checkpoint. A run that fails is reported and left out.
 
     :param runs: what to do, in this order.
     :param output: file of JSON lines (see `Results`).
     :param progress: whether to show a progress bar for each run.
     :param echo: takes the lines of the report on what is being done.
     :return: the runs that failed.
+    :raises OSError: where `output` cannot be written: before the first run.
     """
+    check_writable(Path(output).parent)
     results = Results(output)
     finished = {record["key"] for record in results.read()}
     failed = []
@@ -114,7 +117,7 @@ def run_all(
             echo(heading)
             try:
                 record, points = execute(run, checkpoint_dir=checkpoint_dir, progress=progress)
-            except TrainingError as error:
+            except (TrainingError, ValueError) as error:
                 echo(f"    failed: {error}")
                 failed.append(run)
                 continue

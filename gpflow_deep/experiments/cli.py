@@ -126,7 +126,7 @@ def benchmark(
             settings=Settings(**settings),
         )
         failed = run_all(runs, output, progress=progress, echo=click.echo)
-    except (ValueError, ConnectionError) as error:
+    except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if failed:
         raise click.ClickException(f"{len(failed)} of {len(runs)} runs failed; see above.")

@@ -8,6 +8,8 @@ import numpy as np
 
 __all__ = ["Scaling", "standardisation"]
 
+_LEAST = 1e-140
+
 
 def standardisation(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
@@ -16,8 +18,12 @@ def standardisation(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The scale is the standard deviation, or 1 for a constant column, which so becomes zero instead
     of NaN.
     """
-    mean = array.mean(axis=0)
-    scale = array.std(axis=0)
+    # By a power of two, which is exact: squares of values as large as 1e200 overflow, of 1e-200 vanish.
+    largest = np.abs(array).max(axis=0, initial=0.0)
+    exponent = np.where(largest > 0.0, np.frexp(largest)[1], 0)
+    ordinary = np.ldexp(array, -exponent)
+    mean = np.ldexp(ordinary.mean(axis=0), exponent)
+    scale = np.ldexp(ordinary.std(axis=0), exponent)
     # A constant such as 0.1 has a standard deviation of rounding errors, not of zero.
     constant = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
     return mean, np.where(constant, 1.0, scale)
@@ -46,8 +52,16 @@ class Scaling:
 
         :param X: inputs [N, D].
         :param Y: targets [N, P].
+        :raises ValueError: where the squares of the targets' scales, which variances are in, are not finite
+            or vanish.
         """
-        return cls(*standardisation(X), *standardisation(Y))
+        scaling = cls(*standardisation(X), *standardisation(Y))
+        if not ((scaling.Y_scale > _LEAST) & (scaling.Y_scale < 1.0 / _LEAST)).all():
+            raise ValueError(
+                f"Y: expected targets with standard deviations between {_LEAST:g} and {1.0 / _LEAST:g}, got"
+                f" {', '.join(f'{scale:g}' for scale in scaling.Y_scale)}. Give them in other units."
+            )
+        return scaling
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardised inputs [N, D]."""

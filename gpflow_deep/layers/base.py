@@ -81,6 +81,10 @@ class Layer(Module, ABC):
             )
 
     def prior_mean(self, X: TensorType) -> tf.Tensor:
-        """The mean function over the last axis, broadcast to T where it returns one column."""
+        """
+        The mean function, broadcast to T where it returns one column: [..., T].
+
+        :param X: inputs [..., D].
+        """
         mean = self.mean_function(X)
         return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))

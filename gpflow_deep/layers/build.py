@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import gpflow
 import numpy as np
@@ -142,7 +143,8 @@ def build_amortized_layers(
 
 def _per_layer(num_inducing: int | Sequence[int], num_layers: int) -> list[int]:
     """The inducing points of each layer."""
-    sizes = num_inducing if isinstance(num_inducing, Sequence) else [num_inducing] * num_layers
+    one = np.ndim(num_inducing) == 0
+    sizes = [num_inducing] * num_layers if one else list(cast(Sequence[int], num_inducing))
     if len(sizes) != num_layers:
         raise ValueError(
             f"num_inducing: expected one number, or one for each of {num_layers} layers, got"

@@ -9,10 +9,8 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import (
-    Kernel,
-)
+from gpflow.inducing_variables import InducingVariables, SeparateIndependentInducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
 from ..linalg import leading_shape
@@ -69,6 +67,12 @@ class GPLayer(Layer):
         if inducing_variable is not None:
             self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
             self.num_inducing = int(self.inducing_variable.num_inducing)
+            separate = isinstance(self.inducing_variable, SeparateIndependentInducingVariables)
+            if separate and not isinstance(self.kernel, MultioutputKernel):
+                raise ValueError(
+                    "kernel: expected SharedIndependent or SeparateIndependent with"
+                    f" {type(self.inducing_variable).__name__}, got {type(self.kernel).__name__}."
+                )
         self.whiten = bool(whiten)
         self._check_input_dim()
 
@@ -180,7 +184,12 @@ class GPLayer(Layer):
         return tf.linalg.matrix_transpose(mean) + self.prior_mean(X), scale
 
     def prior_covariance(self, X: tf.Tensor) -> tf.Tensor:
-        """Prior covariance over each of S sets of inputs [S, N, D]: [S, K, N, N]."""
+        """
+        Prior covariance over each of S sets of inputs: [S, K, N, N], K = T where every GP has its own kernel,
+        else 1.
+
+        :param X: inputs [S, N, D].
+        """
         return batch_covariance(self.kernel, X)
 
     def factorise_joint(self, covariance: tf.Tensor, X: tf.Tensor, num_inducing: int) -> tf.Tensor:
@@ -209,6 +218,10 @@ class GPLayer(Layer):
         """
         Basis and residual covariance over all N inputs jointly: K = T where every GP has its own
         kernel, else 1.
+
+        :param X: inputs [S, N, D].
+        :param factor: what :meth:`factorise` returned.
+        :return: basis [S, K, M, N] and residual covariance [S, K, N, N].
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]

@@ -117,12 +117,14 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         return draws
 
     def posterior(
-        self, precompute_cache: PrecomputeCacheType = PrecomputeCacheType.TENSOR
+        self, precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR
     ) -> DeepGPPosterior:
         """
         The predictive posterior, with all that does not depend on the inputs computed once: its
         predictions are the model's, and faster. After a change of the model call ``update_cache()``:
         until then, as with GPflow's posteriors, the old cache meets the new kernels.
+
+        :param precompute_cache: see :class:`DeepGPPosterior`; ``None`` for no cache.
         """
         return DeepGPPosterior(self, precompute_cache)
 

@@ -116,7 +116,12 @@ class InducingPosterior(Module, ABC):
 
     @abstractmethod
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
-        """A pass through the layers, with what :meth:`moments` returned."""
+        """
+        A pass through the layers.
+
+        :param moments: what :meth:`moments` returned.
+        :param jitter: J, which :class:`Recursion` adds to the small covariances.
+        """
 
     @abstractmethod
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -135,6 +140,8 @@ class InducingPosterior(Module, ABC):
         """
         Covariance of the last layer's inducing outputs given the noise of the layers below: [P, M, M], or
         [P, P, M, M] where its GPs are coupled.
+
+        :param moments: what :meth:`moments` returned.
         """
 
     @property
@@ -161,7 +168,12 @@ class InducingPosterior(Module, ABC):
         return int(sum(sizes) + stored + sum(m * (m + 1) // 2 for m in sizes))
 
     def sample(self, moments: Moments, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Draws of v, per layer [S, T_l, M_l], made of standard normal ``noise`` of these shapes."""
+        """
+        Draws of v, per layer [S, T_l, M_l].
+
+        :param moments: what :meth:`moments` returned.
+        :param noise: standard normal draws of these shapes, of which they are made.
+        """
         products = self._factor_times(moments.factor, noise)
         return [tf.transpose(layer.mean) + e for layer, e in zip(moments.layers, products)]
 
@@ -221,6 +233,9 @@ class InducingPosterior(Module, ABC):
         """
         mean, scale_tril = np.asarray(mean), np.asarray(scale_tril)
         size = sum(self._gp_sizes())
+        for name, array in (("mean", mean), ("scale_tril", scale_tril)):
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
         if len(mean) != size:
             raise ValueError(f"mean: expected [{size}], got {mean.shape}.")
         if np.triu(scale_tril, 1).any() or (np.diag(scale_tril) <= 0).any():

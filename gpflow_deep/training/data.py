@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["as_float_data", "check_fits_model", "minibatches", "model_dtype", "split_validation"]
+__all__ = ["as_float_data", "fit_to_model", "minibatches", "model_dtype", "split_validation"]
 
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from check_shapes.exceptions import ShapeMismatchError
+
+from gpflow_deep.validation import check_targets
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -69,29 +71,29 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def check_fits_model(name: str, data: Data, model: gpflow.models.BayesianModel) -> None:
+def fit_to_model(name: str, data: Data, model: gpflow.models.BayesianModel) -> Data:
     """
-    Predict one row eagerly, where GPflow checks shapes, and compare the outputs with Y's columns.
+    The data with targets in the type that the model's likelihood takes.
 
-    In a compiled step a wrong number of columns would broadcast to a wrong loss without a word.
+    One row is predicted eagerly, where GPflow checks shapes: in a compiled step a wrong number of
+    columns would broadcast to a wrong loss without a word, and a class that there is not would be
+    some other class.
+
+    :raises ValueError: The inputs, or the targets' columns or classes, are not the model's.
     """
     X, Y = data
     try:
         mean, _ = model.predict_f(tf.constant(X[:1]))
-    except (ShapeMismatchError, tf.errors.InvalidArgumentError) as error:
+    except (ShapeMismatchError, ValueError, tf.errors.InvalidArgumentError) as error:
         raise ValueError(
             f"X of {name}: expected inputs of the model, got {X.shape[1]} columns, "
             f"at which it fails: {error}"
         ) from error
     likelihood = getattr(model, "likelihood", None)
-    expected = getattr(likelihood, "observation_dim", None)
-    if isinstance(likelihood, gpflow.likelihoods.ScalarLikelihood):
-        expected = mean.shape[-1]
-    if expected is not None and Y.shape[1] != expected:
-        raise ValueError(
-            f"Y of {name}: expected {expected} columns for this model and its "
-            f"{type(likelihood).__name__} likelihood, got {Y.shape[1]}."
-        )
+    if likelihood is None:
+        return X, Y
+    targets = check_targets(Y, likelihood, mean.shape[-1], f"Y of {name}").numpy()
+    return X, targets.astype(Y.dtype) if targets.dtype.kind == "f" else targets
 
 
 def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data]:

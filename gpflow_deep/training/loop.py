@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from gpflow_deep.validation import check_positive_integer
 
-from .data import Data, as_float_data, check_fits_model, minibatches, model_dtype, split_validation
+from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
 from .progress import Checkpoints, FitResult, Progress, fingerprint
 from .steps import Steps, variational_parameters
 from .validation import Validation
@@ -135,6 +135,7 @@ def fit(
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
         validation_data=fingerprint(held_out) if held_out else None,
+        model=_description(model),
         parameters={
             path: f"{parameter.shape} {'trainable' if parameter.trainable else 'fixed'}"
             for path, parameter in parameter_dict(model).items()
@@ -195,6 +196,17 @@ def fit(
     return run.result(patience)
 
 
+def _description(model: gpflow.models.BayesianModel) -> dict[str, Any]:
+    """What tells models with the same parameters apart: their parts, and their own plain settings."""
+    plain = {
+        name: value
+        for name, value in vars(model).items()
+        if isinstance(value, (bool, int, float, str)) and name[0] != "_" and name != "num_data"
+    }
+    parts = [part for part in model.submodules if isinstance(part, gpflow.base.Module)]
+    return {**plain, "parts": " ".join(type(part).__name__ for part in (model, *parts))}
+
+
 def _due(step: int, every: int, last: int) -> int:
     """The next step at which a thing is due that is done every so often and at the last step."""
     return min((step // every + 1) * every, last)
@@ -240,8 +252,7 @@ def _check_data(
     if validation_data is not None and validation_fraction is not None:
         raise ValueError("validation_data, validation_fraction: expected one of them, got both.")
     dtype = model_dtype(model)
-    train = as_float_data("data", data, dtype)
-    check_fits_model("data", train, model)
+    train = fit_to_model("data", as_float_data("data", data, dtype), model)
     num_data = getattr(model, "num_data", None)
     if num_data is not None and num_data != len(train[0]):
         raise ValueError(
@@ -253,8 +264,7 @@ def _check_data(
     if validation_data is None:
         return train, None
     held_out = as_float_data("validation_data", validation_data, dtype)
-    check_fits_model("validation_data", held_out, model)
-    return train, held_out
+    return train, fit_to_model("validation_data", held_out, model)
 
 
 def _check_number(

@@ -127,14 +127,16 @@ def test_objective_by_minibatches_is_the_objective_of_the_whole() -> None:
     assert benchmark._objective(model, data, batch_size=16) == pytest.approx(expected, rel=1e-12)
 
 
-def _stub(executed: list, failing: str = "") -> Callable[..., Any]:
+def _stub(
+    executed: list, failing: str = "", error: type[Exception] = TrainingError
+) -> Callable[..., Any]:
     """In place of `execute`: no training, but the checkpoints of one."""
 
     def execute(run: Run, *, checkpoint_dir: Path, progress: bool) -> Any:
         executed.append(run)
         checkpoint_dir.mkdir(parents=True)
         if run.model == failing:
-            raise TrainingError("diverged")
+            raise error("diverged")
         return {"metrics": {"rmse": 1.0}}, {"Y": np.zeros((1, 1))}
 
     return execute
@@ -153,15 +155,27 @@ def test_finished_runs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not any((tmp_path / "r.checkpoints").iterdir())
 
 
+@pytest.mark.parametrize("error", [TrainingError, ValueError])
 def test_a_failed_run_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark, "execute", _stub([], failing="toy-b"))
+    monkeypatch.setattr(benchmark, "execute", _stub([], "toy-b", error))
     runs = plan(["toy-b", "toy-a"])
     failed, lines = _quiet(runs, tmp_path / "r.jsonl")
     assert failed == runs[:1]
     assert any("diverged" in line for line in lines)
     assert [record["model"] for record in Results(tmp_path / "r.jsonl").read()] == ["toy-a"]
+
+
+def test_output_is_tried_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[Run] = []
+    monkeypatch.setattr(benchmark, "execute", _stub(executed))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="expected a folder that can be written to"):
+        _quiet(plan(["toy-a"]), tmp_path / "file" / "r.jsonl")
+    assert not executed
 
 
 def _fit_killed_at(step: int) -> Callable[..., Any]:

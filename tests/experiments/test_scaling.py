@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from gpflow_deep import metrics
 from gpflow_deep.experiments.scaling import Scaling
@@ -31,6 +32,21 @@ def test_small_columns_are_not_taken_for_constant() -> None:
     X, Y = _data()
     X[:, 1] *= 1e-9
     np.testing.assert_allclose(Scaling.fit(X, Y).inputs(X).std(axis=0), 1.0)
+
+
+@pytest.mark.parametrize("exponent", [-600, -400, 400, 600])
+def test_columns_far_from_unit_scale_are_standardised_as_others(exponent: int) -> None:
+    """Though their squares are not numbers; by a power of two, which must change no bit."""
+    X, Y = _data()
+    scaling = Scaling.fit(X * 2.0**exponent, Y)
+    np.testing.assert_array_equal(scaling.inputs(X * 2.0**exponent), Scaling.fit(X, Y).inputs(X))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-145, 1e145, 1e200])
+def test_targets_whose_variances_are_no_numbers_are_refused(scale: float) -> None:
+    X, Y = _data()
+    with pytest.raises(ValueError, match="Y: expected targets with standard deviations between"):
+        Scaling.fit(X, scale * Y)
 
 
 def test_densities_in_original_units_lose_the_log_of_the_scale() -> None:

@@ -34,9 +34,8 @@ class CountingSVGP(gpflow.models.SVGP):
 def make_svgp(model_class: type = gpflow.models.SVGP, **kwargs: Any) -> gpflow.models.SVGP:
     X, _ = make_data()
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(D))
-    likelihood = gpflow.likelihoods.Gaussian(0.1)
-    kwargs = {"num_data": N, **kwargs}
-    return model_class(kernel, likelihood, X[:M].copy(), **kwargs)
+    kwargs = {"likelihood": gpflow.likelihoods.Gaussian(0.1), "num_data": N, **kwargs}
+    return model_class(kernel, inducing_variable=X[:M].copy(), **kwargs)
 
 
 class Line(gpflow.models.BayesianModel, gpflow.models.ExternalDataTrainingLossMixin):

@@ -121,6 +121,14 @@ def fixed_intercept() -> Line:
     return model
 
 
+class BentLine(Line):
+    """Of the same parameters."""
+
+    def __init__(self, bend: float = 0.0) -> None:
+        super().__init__()
+        self.bend = bend
+
+
 @pytest.mark.parametrize(
     "other,named",
     [
@@ -136,6 +144,8 @@ def fixed_intercept() -> Line:
             r"intercept was '\(1,\) trainable' and is now '\(1,\) fixed'",
         ),
         ({"model": make_svgp()}, r"parameters\.\.q_sqrt was None"),
+        ({"model": BentLine()}, r"model\.parts was 'Line.*' and is now 'BentLine.*'"),
+        ({"model": BentLine(0.5)}, r"model\.bend was None and is now 0.5"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -9,6 +9,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, Softmax, SwitchedLikelihood
 from gpflow.utilities import set_trainable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +113,11 @@ def with_bad_rows(bad: float) -> np.ndarray:
         (lambda X, Y: (with_bad_rows(np.nan), Y), ValueError, "X of data: .* 2 of 60 rows"),
         (lambda X, Y: (with_bad_rows(np.inf), Y), ValueError, "X of data: .* 2 of 60 rows"),
         (lambda X, Y: (X[:, :1], Y), ValueError, "X of data: .* 1 columns"),
-        (lambda X, Y: (X, np.hstack([Y, Y])), ValueError, "Y of data: expected 1 columns .* got 2"),
+        (
+            lambda X, Y: (X, np.hstack([Y, Y])),
+            ValueError,
+            r"Y of data: expected \[N, 1\] .* \(60, 2\)",
+        ),
     ],
 )
 @pytest.mark.parametrize("argument", ["data", "validation_data"])
@@ -125,6 +130,39 @@ def test_bad_data_is_refused(
     with pytest.raises(error, match=named.replace("data", argument)):
         quiet_fit(model, **kwargs)
     assert model.num_traces == 0
+
+
+@pytest.mark.parametrize("likelihood", [MultiClass(3), Softmax(3)], ids=["MultiClass", "Softmax"])
+@pytest.mark.parametrize("wrong", [1.5, 3.0, -1.0])
+@pytest.mark.parametrize("argument", ["data", "validation_data"])
+def test_what_is_no_class_is_refused(argument: str, wrong: float, likelihood: Likelihood) -> None:
+    X = make_data()[0]
+    Y = np.arange(N, dtype=float)[:, None] % 3
+    bad = np.where(np.arange(N)[:, None] == 50, wrong, Y)
+    model = make_svgp(CountingSVGP, likelihood=likelihood, num_latent_gps=3)
+    kwargs = {"data": (X, bad)} if argument == "data" else {"data": (X, Y)}
+    if argument != "data":
+        kwargs["validation_data"] = (X, bad)
+    with pytest.raises(
+        ValueError, match=f"Y of {argument}: expected classes 0 to 2.*got {wrong:g}"
+    ):
+        quiet_fit(model, **kwargs)
+    assert model.num_traces == 0
+    # GPflow's own models too are given the classes in the type that the likelihood takes.
+    quiet_fit(model, (X, Y), steps=2, validation_fraction=0.2)
+    assert model.num_traces > 0
+
+
+def test_targets_with_their_likelihood_beside_them() -> None:
+    X, Y = make_data()
+    likelihood = SwitchedLikelihood([Gaussian(0.1), Gaussian(1.0)])
+    model = make_svgp(likelihood=likelihood)
+    switched = np.hstack([Y, np.arange(N)[:, None] % 2])
+    before = model.elbo((X, switched)).numpy()
+    quiet_fit(model, (X, switched), steps=30, learning_rate=0.05, batch_size=None)
+    assert model.elbo((X, switched)) > before + 10.0
+    with pytest.raises(ValueError, match=r"Y of data: expected \[N, 2\] .* \(60, 1\)"):
+        quiet_fit(model, (X, Y))
 
 
 @pytest.mark.parametrize(
