@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_deep import metrics
+from gpflow_deep.compiled import compiled
 from gpflow_deep.experiments.datasets import Dataset, load
 from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.results import Results, Run
@@ -243,7 +244,7 @@ def _objective(model: Any, data: tuple[np.ndarray, np.ndarray], batch_size: int)
     objective of the whole.
     """
     X, Y = data
-    objective = tf.function(model.maximum_log_likelihood_objective, autograph=False)
+    objective = compiled(model.maximum_log_likelihood_objective)
     total = 0.0
     for rows in _chunks(np.arange(len(X)), batch_size):
         batch = (tf.convert_to_tensor(X[rows]), tf.convert_to_tensor(Y[rows]))

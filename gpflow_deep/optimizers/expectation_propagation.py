@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 
+from ..compiled import compiled
 from ..likelihoods import log_normaliser
 from ..models.fitc_ep import FITCEPDeepGP
 from ..posteriors.tied_factor import Weights
@@ -129,7 +130,7 @@ class StochasticEP(_Updates):
 
     def __init__(self, model: FITCEPDeepGP, damping: float = 0.1) -> None:
         super().__init__(model, damping)
-        self._compiled = tf.function(self._targets, autograph=False, reduce_retracing=True)
+        self._compiled = compiled(self._targets, reduce_retracing=True)
 
     def step(self, data: RegressionData) -> list[np.ndarray]:
         """
@@ -212,8 +213,8 @@ class ExpectationPropagation(_Updates):
                     tf.Variable(np.zeros([N, T, M]), trainable=False),
                 )
             )
-        self._compiled = tf.function(self._sweep, autograph=False)
-        self._compiled_evidence = tf.function(self._log_evidence, autograph=False)
+        self._compiled = compiled(self._sweep)
+        self._compiled_evidence = compiled(self._log_evidence)
 
     def sweep(self) -> int:
         """

@@ -13,6 +13,8 @@ import tensorflow as tf
 from check_shapes import disable_check_shapes
 from gpflow.utilities import read_values
 
+from gpflow_deep.compiled import compiled
+
 from .progress import TrainingError
 from .validation import Validation
 
@@ -96,7 +98,7 @@ class Steps:
         ]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
         # On self, which lives as long as the run: a model that held it could not be deep-copied.
-        self._take = tf.function(self._take_in_graph, autograph=False)
+        self._take = compiled(self._take_in_graph)
 
     def take(self, count: int) -> list[float]:
         """

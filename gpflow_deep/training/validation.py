@@ -10,6 +10,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_deep.compiled import compiled
+
 from .data import Data
 
 _ROWS_PER_CALL = 512  # so that memory does not grow with the held-out set
@@ -31,7 +33,7 @@ class Validation:
         parts = zip(*(np.array_split(array, num_parts) for array in data), strict=True)
         self._parts = [(tf.constant(X), tf.constant(Y)) for X, Y in parts]
         self._variables = variables
-        self._log_density = tf.function(model.predict_log_density, autograph=False)
+        self._log_density = compiled(model.predict_log_density)
         self.best = [tf.Variable(variable, trainable=False) for variable in variables]
 
     def score(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,21 @@ def test_steps_are_compiled_once_with_the_objective_of_all_rows() -> None:
     assert model.num_traces == 1
     expected = make_svgp(num_data=N).training_loss(next(iter(minibatches(data, 16, 0))))
     np.testing.assert_allclose(result.history["loss"][0], expected, rtol=1e-12)
+
+
+def test_many_runs_in_one_process_are_no_retracing() -> None:
+    """Of which TensorFlow would warn from the fifth on."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = tf.get_logger()
+    logger.addHandler(handler)
+    try:
+        for _ in range(6):
+            quiet_fit(Line(), steps=1, validation_fraction=0.2)
+    finally:
+        logger.removeHandler(handler)
+    assert messages == []
 
 
 def test_results_do_not_depend_on_how_many_steps_a_call_takes() -> None:
