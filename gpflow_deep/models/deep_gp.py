@@ -317,8 +317,7 @@ class DeepGP(SampledDeepGPModel):
             F = Xnew[:, None, :]
             if len(self.layers) > 1:
                 F, _ = self._walk(Xnew, noise, prepared, self._recursion(prepared))[-2]
-            shapes = self._inducing_shapes(F.shape[1])
-            zeros = [tf.zeros(shape, F.dtype) for shape in shapes]
+            zeros = [tf.zeros(s, F.dtype) for s in self._inducing_shapes(F.shape[1])]
             mean = self.inducing_posterior.sample(prepared.moments, zeros)
             return tf.transpose(F, [1, 0, 2]), mean[-1]
         S = 1 if len(self.layers) == 1 else self.num_prediction_samples
