@@ -48,7 +48,8 @@ def build_layers(
     through these means.
 
     :param X: training inputs [N, D], scaled to about unit variance.
-    :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP.
+    :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP. As many as inputs keep
+        all of the input, by the identity means, which away from the data is worth its price; fewer cost less.
     :param output_dim: number of GPs of the last layer.
     :param num_inducing: inducing points M of every layer, or of each; at most the number of distinct inputs
         is used.
