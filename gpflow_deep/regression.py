@@ -203,9 +203,6 @@ def fit_table(
         )
     if not varies.any():
         raise ValueError(f"{table.path}: expected a column besides {target!r} that varies.")
-    usable = get_model(model_name).settings(settings)
-    if usable.num_layers != settings.num_layers:
-        notes.append(f"Built {usable.num_layers} layer(s), the most that {model_name} can have.")
     regression = fit_regression(
         X[:, varies],
         Y,
@@ -216,6 +213,9 @@ def fit_table(
         target_name=target,
         progress=progress,
     )
+    num_layers = regression.settings.num_layers
+    if num_layers != settings.num_layers:
+        notes.append(f"Built {num_layers} layer(s), the most that {model_name} can have.")
     return regression, notes
 
 
