@@ -2,7 +2,8 @@
 Saving a fitted regression to a folder, and loading it again.
 
 The folder holds `metadata.json`, which a person can read, and `parameters.npz`, the values of the
-model's parameters by path. Neither can run code when it is loaded, as a pickle could.
+model's variables by the paths of its parameters: unconstrained, as to constrain and unconstrain a value
+may change its last digit. Neither can run code when it is loaded, as a pickle could.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from zipfile import BadZipFile
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 
 from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.scaling import Scaling
@@ -29,7 +31,7 @@ __all__ = ["check_output", "load_regression", "save_regression"]
 
 _METADATA = "metadata.json"
 _PARAMETERS = "parameters.npz"
-_FORMAT = 1
+_FORMAT = 2
 _PACKAGES = ("gpflow_deep", "gpflow", "tensorflow", "numpy")
 
 
@@ -65,7 +67,7 @@ def save_regression(regression: Regression, folder: str | Path, *, overwrite: bo
     check_output(folder, overwrite)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    parameters = gpflow.utilities.read_values(regression.model)
+    variables = _variables(regression.model)
     metadata = {
         "format": _FORMAT,
         "versions": {package: version(package) for package in _PACKAGES},
@@ -80,7 +82,10 @@ def save_regression(regression: Regression, folder: str | Path, *, overwrite: bo
         "report": regression.report,
     }
     # The metadata come last: where they are, the parameters are too.
-    _write(folder / _PARAMETERS, lambda file: np.savez(file, **parameters))
+    _write(
+        folder / _PARAMETERS,
+        lambda file: np.savez(file, **{k: v.numpy() for k, v in variables.items()}),
+    )
     text = json.dumps(metadata, indent=2) + "\n"
     _write(folder / _METADATA, lambda file: file.write(text.encode()))
 
@@ -122,18 +127,19 @@ def _load(folder: Path) -> Regression:
         )
     settings = Settings(**metadata["settings"])
     with np.load(folder / _PARAMETERS) as file:
-        parameters = dict(file)
+        values = dict(file)
     # The data only give the shapes of a model whose parameters are then all assigned.
     shape = metadata["num_inducing"], len(metadata["input_names"])
     X = np.random.default_rng(0).normal(size=shape)
     model = get_model(metadata["model"]).build(X, X[:, :1], settings, metadata["seed"])
-    expected = gpflow.utilities.parameter_dict(model)
-    if parameters.keys() != expected.keys():
-        difference = ", ".join(sorted(parameters.keys() ^ expected.keys()))
+    variables = _variables(model)
+    if values.keys() != variables.keys():
+        difference = ", ".join(sorted(values.keys() ^ variables.keys()))
         raise ValueError(
             f"{folder}: expected the parameters of the model, differing: {difference}."
         )
-    gpflow.utilities.multiple_assign(model, parameters)
+    for path, variable in variables.items():
+        variable.assign(values[path])
     return Regression(
         metadata["model"],
         settings,
@@ -144,6 +150,12 @@ def _load(folder: Path) -> Regression:
         metadata["target_name"],
         metadata["report"],
     )
+
+
+def _variables(model: tf.Module) -> dict[str, tf.Variable]:
+    """The variables of a model, by the paths of its parameters."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
 
 
 def _write(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
