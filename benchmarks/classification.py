@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import gpflow_deep as gd
-from gpflow_deep.draws import quasi_normals
+from gpflow_deep.numerics.draws import quasi_normals
 
 DATASETS = {
     "breast_cancer": lambda: load_breast_cancer(return_X_y=True),

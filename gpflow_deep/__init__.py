@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import (
+        estimators,
         experiments,
         initialisation,
         kernels,
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
         optimizers,
         plotting,
         posteriors,
+        presets,
         psi_statistics,
         training,
     )
 
 __all__ = [
     "__version__",
+    "estimators",
     "experiments",
     "initialisation",
     "kernels",
@@ -41,6 +44,7 @@ __all__ = [
     "optimizers",
     "plotting",
     "posteriors",
+    "presets",
     "psi_statistics",
     "training",
 ]

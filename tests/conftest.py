@@ -19,8 +19,10 @@ import tensorflow as tf  # noqa: E402
 from check_shapes import ShapeCheckingState, set_enable_check_shapes  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from gpflow_deep.experiments.settings import Settings  # noqa: E402
-from gpflow_deep.regression import Regression, fit_regression  # noqa: E402
+from gpflow_deep.estimators.regression import Regression, fit_regression  # noqa: E402
+from gpflow_deep.presets import Settings, registry  # noqa: E402
+
+from .toys import build_svgp  # noqa: E402
 
 # The default checks shapes in eager mode only; compiled functions are what users run.
 set_enable_check_shapes(ShapeCheckingState.ENABLED)
@@ -67,3 +69,13 @@ def regression() -> Regression:
         target_name="y",
         progress=False,
     )
+
+
+@pytest.fixture
+def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models `toy-a`, `toy-b` of any depth and `toy-flat` of one layer, for one test."""
+    monkeypatch.setattr(registry, "_FAMILIES", ())
+    monkeypatch.setattr(registry, "_MODELS", {})
+    registry.register("toy-a")(build_svgp)
+    registry.register("toy-b")(build_svgp)
+    registry.register("toy-flat", max_layers=1)(build_svgp)

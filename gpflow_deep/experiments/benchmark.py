@@ -23,15 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_deep import metrics
-from gpflow_deep.compiled import compiled
+from gpflow_deep.estimators.files import check_writable
+from gpflow_deep.estimators.scaling import Scaling
 from gpflow_deep.experiments.datasets import Dataset, load
-from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.results import Results, Run
-from gpflow_deep.experiments.scaling import Scaling
 from gpflow_deep.experiments.scores import standardised_scores
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.splits import STUDIES
-from gpflow_deep.files import check_writable
+from gpflow_deep.numerics.compiled import compiled
+from gpflow_deep.presets import Settings, get
 from gpflow_deep.training import TrainingError, fit
 
 __all__ = ["execute", "plan", "run_all"]
@@ -69,7 +68,7 @@ def plan(
     if study not in STUDIES:
         raise ValueError(f"study: expected one of {', '.join(STUDIES)}, got {study!r}.")
     depths = [replace(settings or Settings(), num_layers=number) for number in layers]
-    registered = [get_model(name) for name in models]
+    registered = [get(name) for name in models]
     splits = list(splits)
     for name in datasets:
         dataset = load(name)
@@ -158,7 +157,7 @@ def execute(
     data = _scaled(dataset, train, scaling)
 
     tf.random.set_seed(run.seed)
-    model = get_model(run.model).build(*data, settings, run.seed)
+    model = get(run.model).build(*data, settings, run.seed)
     result = fit(
         model,
         data,

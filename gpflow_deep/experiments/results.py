@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_deep.experiments.settings import Settings
+from gpflow_deep.presets import Settings
 
 __all__ = ["Results", "Run"]
 

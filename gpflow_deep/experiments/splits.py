@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpflow_deep.estimators.scaling import standardisation
 from gpflow_deep.experiments.datasets import Dataset
-from gpflow_deep.experiments.scaling import standardisation
 
 __all__ = ["STUDIES", "Split", "extrapolation_split", "interpolation_split"]
 

@@ -19,7 +19,7 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import positive
 
-from ..linalg import squared_distances
+from ..numerics.linalg import squared_distances
 from ..validation import check_positive_integer
 
 __all__ = ["StackedStationary"]

@@ -14,7 +14,7 @@ from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
 
 from ..kernels import StackedStationary
-from ..linalg import leading_shape, squared_norms
+from ..numerics.linalg import leading_shape, squared_norms
 from ..validation import check_positive_integer
 from .base import Layer
 from .covariances import local_covariances, prior_variance

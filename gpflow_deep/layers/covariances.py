@@ -33,7 +33,7 @@ from gpflow.kernels import (
 )
 
 from ..kernels import StackedStationary
-from ..linalg import squared_distances
+from ..numerics.linalg import squared_distances
 
 __all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance"]
 

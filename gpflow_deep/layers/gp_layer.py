@@ -13,7 +13,7 @@ from gpflow.inducing_variables import InducingVariables, SeparateIndependentIndu
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
-from ..linalg import leading_shape
+from ..numerics.linalg import leading_shape
 from ..validation import check_inducing_variable, input_dim
 from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance

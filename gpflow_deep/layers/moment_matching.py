@@ -26,7 +26,7 @@ from gpflow.inducing_variables import InducingPoints, MultioutputInducingVariabl
 from gpflow.kernels import Kernel, SeparateIndependent, SharedIndependent
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
-from ..draws import quasi_normals
+from ..numerics.draws import quasi_normals
 from ..psi_statistics import Gaussian, NoClosedForm, WhiteTerm, psi0, psi1, psi1_slope, psi2
 from ..psi_statistics.exponentials import (
     Exponentials,

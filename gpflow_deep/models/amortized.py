@@ -10,9 +10,9 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..draws import standard_normals
 from ..layers import AmortizedGPLayer
-from ..prediction import Mixture, in_parts, sample_mixture
+from ..numerics.draws import standard_normals
+from ..posteriors.mixture import Mixture, in_parts, sample_mixture
 from ..validation import check_noise
 from .base import LayerOutput, SampledDeepGPModel
 

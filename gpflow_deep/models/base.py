@@ -15,12 +15,12 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..draws import quasi_normals, standard_normals
 from ..layers import Layer
+from ..numerics.draws import quasi_normals, standard_normals
+from ..posteriors.mixture import Mixture, MixturePredictor, equal_log_weights
 from ..posteriors.predictive import DeepGPPosterior
-from ..prediction import Mixture, MixturePredictor, equal_log_weights
-from ..sites import QuadratureSites
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
+from .sites import QuadratureSites
 
 __all__ = ["DeepGPModel", "LayerOutput", "SampledDeepGPModel"]
 

@@ -11,8 +11,8 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..draws import standard_normals
 from ..layers import GPLayer
+from ..numerics.draws import standard_normals
 from ..posteriors.base import (
     Conditional,
     InducingPosterior,
@@ -21,15 +21,15 @@ from ..posteriors.base import (
     diagonal_blocks,
 )
 from ..posteriors.mean_field import MeanField
-from ..posteriors.monte_carlo import MonteCarloRecursion
-from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..prediction import (
+from ..posteriors.mixture import (
     Mixture,
     in_parts,
     independent_outputs,
     sample_joint_mixture,
     sample_mixture,
 )
+from ..posteriors.monte_carlo import MonteCarloRecursion
+from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_noise
 from .base import LayerOutput, SampledDeepGPModel
 

@@ -13,14 +13,14 @@ from gpflow.base import InputData, Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 
-from ..draws import quasi_normals, standard_normals
 from ..layers import GPLayer
 from ..layers.covariances import Kuu
 from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
-from ..linalg import cholesky
+from ..numerics.draws import quasi_normals, standard_normals
+from ..numerics.linalg import cholesky
+from ..posteriors.mixture import Mixture, equal_log_weights, in_parts
 from ..posteriors.tied_factor import TiedFactor, Weights
-from ..prediction import Mixture, equal_log_weights, in_parts
 from ..psi_statistics import Gaussian
 from ..validation import check_positive_integer
 from .base import DeepGPModel

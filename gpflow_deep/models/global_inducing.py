@@ -11,12 +11,12 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..draws import standard_normals
 from ..layers import GPLayer
-from ..linalg import rows_times
+from ..numerics.draws import standard_normals
+from ..numerics.linalg import rows_times
 from ..posteriors.layerwise import Explained
+from ..posteriors.mixture import Mixture, equal_log_weights, in_parts
 from ..posteriors.pseudo_observations import PseudoObservations
-from ..prediction import Mixture, equal_log_weights, in_parts
 from ..validation import check_noise, check_positive_integer
 from .base import LayerOutput, SampledDeepGPModel
 from .global_inducing_parts import (

@@ -24,9 +24,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 
-from ..compiled import compiled
 from ..likelihoods import log_normaliser
 from ..models.fitc_ep import FITCEPDeepGP
+from ..numerics.compiled import compiled
 from ..posteriors.tied_factor import Weights
 
 __all__ = ["ExpectationPropagation", "StochasticEP"]

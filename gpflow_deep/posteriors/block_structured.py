@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 
-from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
-from ..linalg import cholesky, covariance_forms, pair_forms
+from ..numerics.bijectors import PackedTriangular
+from ..numerics.linalg import cholesky, covariance_forms, pair_forms
 from .base import (
     HIDDEN_SCALE,
     Conditional,

@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Module, Parameter
 
-from ..bijectors import PackedTriangular
-from ..linalg import rows_times, solve_rows
+from ..numerics.bijectors import PackedTriangular
+from ..numerics.linalg import rows_times, solve_rows
 from ..validation import check_positive_integer
 
 __all__ = [

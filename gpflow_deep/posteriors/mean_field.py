@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
 
-from ..bijectors import PackedTriangular
 from ..layers import GPLayer, Projection
-from ..linalg import diagonal_forms, quadratic_forms
+from ..numerics.bijectors import PackedTriangular
+from ..numerics.linalg import diagonal_forms, quadratic_forms
 from .base import (
     HIDDEN_SCALE,
     Conditional,

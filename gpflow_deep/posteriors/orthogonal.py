@@ -8,8 +8,8 @@ import numpy as np
 from gpflow.base import Parameter
 from scipy.linalg import block_diag
 
-from ..bijectors import PackedTriangular
 from ..layers import GPLayer
+from ..numerics.bijectors import PackedTriangular
 from ..validation import check_positive_integer
 from .mean_field import MeanField
 

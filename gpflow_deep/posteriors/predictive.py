@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
-from ..prediction import Mixture, MixturePredictor
+from .mixture import Mixture, MixturePredictor
 
 __all__ = ["DeepGPPosterior"]
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import Parameter, TensorType
 
-from ..bijectors import PackedTriangular
-from ..linalg import cholesky, rows_times
+from ..numerics.bijectors import PackedTriangular
+from ..numerics.linalg import cholesky, rows_times
 from ..validation import check_inputs
 from .layerwise import Explained, InducingConditional, LayerPosterior
 

@@ -23,9 +23,9 @@ import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
-from ..bijectors import PackedTriangular
 from ..layers import GPLayer
-from ..linalg import cholesky
+from ..numerics.bijectors import PackedTriangular
+from ..numerics.linalg import cholesky
 
 __all__ = ["TiedFactor", "Weights"]
 

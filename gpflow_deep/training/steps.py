@@ -13,7 +13,7 @@ import tensorflow as tf
 from check_shapes import disable_check_shapes
 from gpflow.utilities import read_values
 
-from gpflow_deep.compiled import compiled
+from gpflow_deep.numerics.compiled import compiled
 
 from .progress import TrainingError
 from .validation import Validation

@@ -10,7 +10,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_deep.compiled import compiled
+from gpflow_deep.numerics.compiled import compiled
 
 from .data import Data
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from gpflow_deep import metrics, posteriors
-from gpflow_deep.experiments.registry import get_model
 from gpflow_deep.experiments.scores import standardised_scores
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.models import AmortizedDeepGP, DeepSigmaPointProcess
+from gpflow_deep.presets import Settings, get
 
 SETTINGS = Settings(
     num_layers=3, hidden_dim=8, num_inducing=6, num_samples=4, likelihood_variance=0.02
@@ -31,7 +30,7 @@ SETTINGS = Settings(
 def test_models_are_what_their_names_say(name: str, num_layers: int, predictive: bool) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(30, 4)), rng.normal(size=(30, 1))
-    registered = get_model(name)
+    registered = get(name)
     model = registered.build(X, Y, registered.settings(SETTINGS), 0)
     widths = {1: [1], 3: [8, 2, 1]}[num_layers]
     assert [layer.num_latent_gps for layer in model.layers] == widths

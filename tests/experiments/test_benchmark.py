@@ -11,14 +11,15 @@ import pytest
 import tensorflow as tf
 
 from gpflow_deep import metrics
-from gpflow_deep.experiments import benchmark, registry
+from gpflow_deep.experiments import benchmark
 from gpflow_deep.experiments.datasets import load
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.experiments.splits import extrapolation_split
-from gpflow_deep.experiments.structured import stripes_and_arrow
+from gpflow_deep.presets import registry
+from gpflow_deep.presets.structured import stripes_and_arrow
 from gpflow_deep.training import TrainingError, fit
 
-from .toys import QUICK, build_svgp
+from ..toys import QUICK, build_svgp
 
 pytestmark = pytest.mark.usefixtures("toy_models")
 
@@ -48,7 +49,7 @@ def test_plan_has_each_run_once() -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"models": ["no-model"]}, "Unknown model 'no-model'"),
+        ({"models": ["no-model"]}, "name: expected one of .* got 'no-model'"),
         ({"datasets": ["no-data"]}, "Unknown data set 'no-data'"),
         ({"study": "no-study"}, "study: expected one of interpolation, extrapolation"),
         ({"splits": [-1]}, "index: expected a split number"),
@@ -94,7 +95,7 @@ def test_nothing_is_known_of_held_out_and_test_points(monkeypatch: pytest.Monkey
         seen["held_out"] = arguments["validation_data"][0]
         return fit(model, data, **arguments)
 
-    registry.register_model("spy")(build)
+    registry.register("spy")(build)
     monkeypatch.setattr(benchmark, "fit", spy)
     _, points = benchmark.execute(plan(["spy"])[0], progress=False)
     # Standardised by exactly the points that the model was built from.
@@ -190,7 +191,7 @@ def test_an_interrupted_run_goes_on_and_ends_where_it_would_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A model with random draws in training and in its objective.
-    registry.register_model("stripes-and-arrow")(stripes_and_arrow)
+    registry.register("stripes-and-arrow")(stripes_and_arrow)
     settings = replace(QUICK, num_inducing=4, hidden_dim=2)
     (run,) = plan(["stripes-and-arrow"], settings=settings)
     expected, expected_points = benchmark.execute(run, progress=False)

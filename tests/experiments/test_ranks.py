@@ -11,8 +11,8 @@ from gpflow_deep.experiments.figures import rank_figure
 from gpflow_deep.experiments.ranks import Ranks, average_ranks, critical_distance
 from gpflow_deep.experiments.report import write_report
 from gpflow_deep.experiments.results import Results, Run
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.summary import group
+from gpflow_deep.presets import Settings
 
 SCORES = {
     "boston": {"a": -2.0, "b": -1.0, "c": -3.0},

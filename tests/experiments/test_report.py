@@ -10,9 +10,9 @@ import pytest
 from gpflow_deep.experiments.published import PUBLISHED, PUBLISHED_SHARES, find
 from gpflow_deep.experiments.report import markdown, write_report
 from gpflow_deep.experiments.results import Results, Run
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.experiments.summary import Estimate, group, shares
+from gpflow_deep.presets import Settings
 
 L3 = Settings(num_layers=3)
 

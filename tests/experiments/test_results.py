@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpflow_deep.experiments.results import Results, Run
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.experiments.summary import group
+from gpflow_deep.presets import Settings
 
 RUN = Run("toy-a", "diabetes", "interpolation", 0, 0, Settings())
 POINTS = {"log_density": np.array([-1.0, 2.0])}

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from gpflow_deep import posteriors
-from gpflow_deep.experiments.registry import get_model
-from gpflow_deep.experiments.settings import Settings
 from gpflow_deep.posteriors.base import HIDDEN_SCALE
+from gpflow_deep.presets import Settings, get
 
 SETTINGS = Settings(num_layers=3, hidden_dim=2, num_inducing=7, likelihood_variance=0.02)
 
@@ -28,7 +27,7 @@ def test_models_start_as_the_paper_says(
 ) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(30, 4)), rng.normal(size=(30, 1))
-    registered = get_model(name)
+    registered = get(name)
     settings = SETTINGS if scale == HIDDEN_SCALE else replace(SETTINGS, hidden_scale=scale)
     model = registered.build(X, Y, registered.settings(settings), 0)
     assert isinstance(model.inducing_posterior, posterior)

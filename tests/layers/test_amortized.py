@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gpflow_deep as gd
 from gpflow_deep.layers.amortized import _inverse
-from gpflow_deep.linalg import squared_distances, squared_norms
+from gpflow_deep.numerics.linalg import squared_distances, squared_norms
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 2))

@@ -16,8 +16,8 @@ from gpflow.likelihoods import (
     StudentT,
 )
 
-from gpflow_deep.draws import quasi_normals
 from gpflow_deep.likelihoods import log_normaliser, probit
+from gpflow_deep.numerics.draws import quasi_normals
 
 RNG = np.random.default_rng(0)
 N = 5

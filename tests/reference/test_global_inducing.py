@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 
 import gpflow_deep as gd
-from gpflow_deep.draws import standard_normals
-from gpflow_deep.linalg import rows_times
+from gpflow_deep.numerics.draws import standard_normals
+from gpflow_deep.numerics.linalg import rows_times
 
 _GOLDEN = np.load(Path(__file__).parent / "global_inducing" / "golden.npz")
 CASES = [str(name) for name in _GOLDEN["case_names"] if str(_GOLDEN[f"{name}/type"][()]) == "dgp"]

@@ -1,0 +1,155 @@
+"""The commands `gpflow-deep benchmark` and `gpflow-deep report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.presets import Settings
+
+__all__ = ["benchmark", "report"]
+
+
+class _Splits(click.ParamType):
+    """Numbers and ranges: `0,2,5-7`."""
+
+    name = "splits"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        if isinstance(value, list):
+            return value
+        numbers: list[int] = []
+        for part in value.split(","):
+            first, _, last = part.strip().partition("-")
+            try:
+                begin, end = int(first), int(last or first)
+            except ValueError:
+                self.fail(
+                    f"expected numbers and ranges such as 0,2,5-7, got {value!r}.", param, ctx
+                )
+            if end < begin:
+                self.fail(f"the range {part.strip()} ends before it begins.", param, ctx)
+            numbers.extend(range(begin, end + 1))
+        return numbers
+
+
+def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each of the settings but the depth, which can be given several times."""
+    for entry in reversed(fields(Settings)):
+        if entry.name != "num_layers":
+            command = click.option(
+                f"--{entry.name.replace('_', '-')}",
+                type=type(entry.default),
+                default=entry.default,
+                show_default=True,
+                help=entry.metadata["help"],
+            )(command)
+    return command
+
+
+@click.command()
+@click.option(
+    "--model", "models", multiple=True, required=True, help="Registered model; repeatable."
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    default=("diabetes",),
+    show_default=True,
+    help="Name of a data set; repeatable.",
+)
+@click.option(
+    "--study",
+    type=click.Choice(list(STUDIES)),
+    default="interpolation",
+    show_default=True,
+    help="How the data are split.",
+)
+@click.option(
+    "--splits", type=_Splits(), default="0", show_default=True, help="Such as 0-2 or 0,2,5."
+)
+@click.option(
+    "--layers",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(2,),
+    show_default=True,
+    help="GP layers, the output layer included; repeatable.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all draws."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("results.jsonl"),
+    show_default=True,
+    help="JSON lines, one a run, are added to this file.",
+)
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar for each run.")
+@_setting_options
+def benchmark(
+    models: tuple[str, ...],
+    datasets: tuple[str, ...],
+    study: str,
+    splits: list[int],
+    layers: tuple[int, ...],
+    seed: int,
+    output: Path,
+    progress: bool,
+    **settings: Any,
+) -> None:
+    """
+    Train and test models on splits of data sets.
+
+    Give the same command again after an interruption: finished runs are skipped, the interrupted
+    one goes on from its last checkpoint. `gpflow-deep report` makes tables and figures of the
+    output.
+    """
+    # TensorFlow takes seconds to import: not for --help, nor for an option that is wrong.
+    from gpflow_deep.experiments.benchmark import plan, run_all
+
+    try:
+        runs = plan(
+            models,
+            datasets,
+            study=study,
+            splits=splits,
+            layers=layers,
+            seed=seed,
+            settings=Settings(**settings),
+        )
+        failed = run_all(runs, output, progress=progress, echo=click.echo)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if failed:
+        raise click.ClickException(f"{len(failed)} of {len(runs)} runs failed; see above.")
+    click.echo(f"Results: {output}")
+
+
+@click.command()
+@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder for report.md and the figures; without it, the tables are printed.",
+)
+def report(results: Path, output: Path | None) -> None:
+    """Tables and figures of RESULTS (JSON lines), beside the published values."""
+    from gpflow_deep.experiments.report import markdown, write_report
+
+    try:
+        if output is None:
+            click.echo(markdown(results))
+        else:
+            for path in write_report(results, output):
+                click.echo(path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,11 @@
+"""
+Families by name: settings with their reasons, and builders from data. The estimators, the command line and
+the studies all use them.
+"""
+
+from __future__ import annotations
+
+from .registry import Builder, Preset, build, get, names, register
+from .settings import Settings
+
+__all__ = ["Builder", "Preset", "Settings", "build", "get", "names", "register"]

@@ -1,0 +1,214 @@
+"""The linear algebra of layers and posteriors against plain sums, with derivatives of both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_deep.numerics import linalg
+
+N, S, M, K, T, U = 4, 3, 5, 2, 3, 2
+Form = Callable[..., tf.Tensor]
+
+
+def _random(*shape: int, seed: int = 0) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(seed).standard_normal(shape))
+
+
+def _symmetric_pairs(C: tf.Tensor) -> tf.Tensor:
+    """Blocks with C_ut = C_tu^T, as of a covariance of GPs."""
+    return C + tf.transpose(C, [1, 0, 3, 2])
+
+
+def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
+    """The bases of the first GPs, [N, S, num_gps, M]."""
+    if basis.shape.rank == 3:
+        return tf.repeat(basis[:, :, None], num_gps, axis=2)
+    return basis[:, :, :num_gps]
+
+
+def _all_samples(basis: tf.Tensor) -> tf.Tensor:
+    return basis if basis.shape[1] == S else tf.repeat(basis, S, axis=1)
+
+
+def _plain_pairs(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    A = _per_gp(_all_samples(A), C.shape[0])
+    return tf.einsum("nstm,tumk,nsuk->nstu", A, C, _per_gp(_all_samples(B), C.shape[1]))
+
+
+def _plain_diagonal(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    A, B = _per_gp(_all_samples(A), len(C)), _per_gp(_all_samples(B), len(C))
+    return tf.einsum("nstm,tmk,nstk->nst", A, C, B)
+
+
+CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
+    "quadratic": (
+        lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
+        lambda A, C: tf.einsum("nsm,pmk,nsk->nsp", A, C + tf.linalg.matrix_transpose(C), A),
+        [_random(N, S, M), _random(T, M, M)],
+    ),
+    "quadratic of one form": (
+        lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
+        lambda A, C: tf.einsum("nsm,pmk,nsk->nsp", A, C + tf.linalg.matrix_transpose(C), A),
+        [_random(N, S, M), _random(1, M, M)],
+    ),
+    "bilinear": (
+        linalg.bilinear_forms,
+        lambda A, C, B: tf.einsum("nsm,pmk,nsk->nsp", A, C, B),
+        [_random(N, S, M), _random(T, M, K), _random(N, S, K)],
+    ),
+    "bilinear of shared rows": (
+        linalg.bilinear_forms,
+        lambda A, C, B: tf.einsum("nsm,pmk,nk->nsp", A, C, B[:, 0]),
+        [_random(N, S, M), _random(T, M, K), _random(N, 1, K)],
+    ),
+    "diagonal": (
+        linalg.diagonal_forms,
+        _plain_diagonal,
+        [_random(N, S, M), _random(T, M, K), _random(N, S, K)],
+    ),
+    "diagonal of more bases than forms": (
+        linalg.diagonal_forms,
+        _plain_diagonal,
+        [_random(N, S, T + 1, M), _random(T, M, K), _random(N, 1, T + 2, K)],
+    ),
+    "diagonal with bases of one side": (
+        linalg.diagonal_forms,
+        _plain_diagonal,
+        [_random(N, S, T, M), _random(T, M, K), _random(N, 1, K)],
+    ),
+    "diagonal with bases of the other": (
+        linalg.diagonal_forms,
+        _plain_diagonal,
+        [_random(N, S, M), _random(T, M, K), _random(N, S, T + 1, K)],
+    ),
+    "pairs": (
+        linalg.pair_forms,
+        _plain_pairs,
+        [_random(N, S, M), _random(T, U, M, K), _random(N, S, K)],
+    ),
+    "pairs of shared rows": (
+        linalg.pair_forms,
+        _plain_pairs,
+        [_random(N, S, M), _random(T, U, M, K), _random(N, 1, K)],
+    ),
+    "pairs with bases of one side": (
+        linalg.pair_forms,
+        _plain_pairs,
+        [_random(N, S, T, M), _random(T, U, M, K), _random(N, 1, K)],
+    ),
+    "pairs with bases of the other": (
+        linalg.pair_forms,
+        _plain_pairs,
+        [_random(N, S, M), _random(T, U, M, K), _random(N, S, U, K)],
+    ),
+    "covariance": (
+        lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
+        lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
+        [_random(N, S, M), _random(T, T, M, M)],
+    ),
+    "covariance with bases": (
+        lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
+        lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
+        [_random(N, S, T, M), _random(T, T, M, M)],
+    ),
+}
+
+
+def _derivatives(form: Form, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The value, its gradient along some direction, and the gradient of that along another."""
+    with tf.GradientTape() as outer:
+        outer.watch(arguments)
+        with tf.GradientTape() as inner:
+            inner.watch(arguments)
+            value = form(*arguments)
+        weights = _random(*value.shape, seed=1)
+        first = inner.gradient(value, arguments, output_gradients=weights)
+        along = [_random(*x.shape, seed=i + 2) for i, x in enumerate(arguments)]
+        total = tf.add_n([tf.reduce_sum(g * d) for g, d in zip(first, along, strict=True)])
+    second = outer.gradient(total, arguments)
+    return [value, *first, *second]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", CASES)
+def test_forms_equal_plain_sums(name: str, compiled: bool) -> None:
+    form, plain, arguments = CASES[name]
+    actual = (tf.function(_derivatives) if compiled else _derivatives)(form, arguments)
+    for one, other in zip(actual, _derivatives(plain, arguments), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_forms_of_an_unknown_number_of_points() -> None:
+    A, C = _random(N, S, M), _random(T, T, M, M)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, M], tf.float64)])
+    def covariance(A: tf.Tensor) -> tf.Tensor:
+        return linalg.covariance_forms(A, _symmetric_pairs(C))
+
+    np.testing.assert_allclose(covariance(A), _plain_pairs(A, _symmetric_pairs(C), A), rtol=1e-12)
+    assert covariance(A[:0]).shape == (0, S, T, T)
+
+
+# ---------------------------------------------------------------- Cholesky
+
+
+def _covariance(smallest: float, size: int = 4) -> np.ndarray:
+    """A symmetric matrix with eigenvalues 1, 2, ... and one other."""
+    basis, _ = np.linalg.qr(_random(size, size))
+    eigenvalues = np.r_[smallest, np.arange(1.0, size)]
+    return (basis * eigenvalues) @ basis.T
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_factor(dtype: tf.DType) -> None:
+    matrices = tf.cast(np.stack([_covariance(0.5), _covariance(1e-4)]), dtype)
+    factor = linalg.cholesky(matrices, "K", {})
+    assert factor.dtype == dtype
+    np.testing.assert_array_equal(factor, tf.linalg.band_part(factor, -1, 0))
+    product = tf.matmul(factor, factor, transpose_b=True)
+    np.testing.assert_allclose(
+        product, matrices, rtol=0, atol=1e-6 if dtype == tf.float32 else 1e-14
+    )
+
+
+def test_factor_of_single_precision_is_computed_in_double() -> None:
+    """A matrix that float32 holds, but whose factorisation in float32 fails."""
+    x = np.linspace(0.0, 1.0, 6)
+    matrix = tf.cast(np.exp(-0.5 * (x[:, None] - x) ** 2) + 3e-7 * np.eye(6), tf.float32)
+    smallest = np.linalg.eigvalsh(matrix.numpy().astype(float)).min()
+    assert 0 < smallest < 1e-6
+    assert np.isfinite(linalg.cholesky(matrix, "K", {})).all()
+
+
+def test_failure_says_what_and_why() -> None:
+    matrices = tf.constant(np.stack([_covariance(0.5), _covariance(-0.25)]))
+    context = {"lengthscales": tf.constant([0.5, 7.0])}
+    with pytest.raises(linalg.FactorisationError) as eager:
+        linalg.cholesky(matrices, "K_MM of layer 3", context)
+    with pytest.raises(tf.errors.InvalidArgumentError) as compiled:
+        tf.function(lambda K: linalg.cholesky(K, "K_MM of layer 3", context))(matrices)
+    for error in (eager, compiled):
+        for fact in ("K_MM of layer 3", "-0.25", "lengthscales", "7", "jitter", "duplicates"):
+            assert fact in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_failure_of_a_matrix_that_is_not_finite(value: float) -> None:
+    matrix = np.eye(3)
+    matrix[1, 1] = value
+    with pytest.raises(linalg.FactorisationError, match="K of a test"):
+        linalg.cholesky(tf.constant(matrix), "K of a test", {})
+
+
+def test_factor_has_second_derivatives() -> None:
+    matrix = tf.constant(_covariance(0.5))
+    actual, expected = (
+        _derivatives(lambda X, f=f: f(0.5 * (X + tf.transpose(X))), [matrix])
+        for f in (lambda X: linalg.cholesky(X, "K", {}), tf.linalg.cholesky)
+    )
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
