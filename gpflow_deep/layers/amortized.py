@@ -160,7 +160,7 @@ class AmortizedGPLayer(Layer):
             f"K_ZZ of {self.name} ({self.num_inducing} inducing points of each input",
         )
         W = _inverse(K, factor)
-        mu = mu - tf.linalg.matrix_transpose(self.prior_mean(Z))
+        mu = mu - tf.linalg.matrix_transpose(self.latent_mean(Z))
         mean = tf.linalg.matvec(W, mu)  # [R, T, M]
         if self.full_covariance:
             diagonal = tf.abs(tf.linalg.diag_part(scale))
@@ -184,30 +184,31 @@ class AmortizedGPLayer(Layer):
         rows = tf.reshape(X, [-1, self._input_dim])
         variance = prior_variance(self.kernel, rows)
         variance = tf.reshape(variance, [*leading_shape(X), variance.shape[-1]])
-        return self.prior_mean(X) + tf.sqrt(variance) * noise
+        return self.latent_mean(X) + tf.sqrt(variance) * noise
 
     @check_shapes(
-        "X: [R, S, D]",
+        "X: [S, R, D]",
+        "return[0]: [S, R, T]",
+        "return[1]: [S, R, T]",
     )
     def condition(self, X: TensorType, local: LocalPosterior) -> MeanAndVariance:
         """
-        Means and variances [R, S, T] of the GPs at S inputs for each row's inducing outputs.
+        Means and variances of the GPs at S inputs for each of R sets of inducing outputs.
 
         :param X: inputs of the GPs.
-        :param local: what :meth:`infer` returned.
+        :param local: what :meth:`infer` returned for R inputs of the networks.
         """
-        k = local_covariances(self.kernel, X, local.inducing_inputs)  # [R, K, S, M]
+        rows = tf.transpose(X, [1, 0, 2])  # [R, S, D]
+        k = local_covariances(self.kernel, rows, local.inducing_inputs)  # [R, K, S, M]
         a = tf.matmul(k, local.whitening, transpose_b=True)
         mean, scale = tf.split(tf.matmul(a, local.moments), [1, -1], axis=-1)  # [R, T, S, 1 or M]
-        explained, added = squared_norms(a), squared_norms(scale)  # [R, K or T, S]
-        rows = tf.reshape(X, [-1, self._input_dim])
-        prior = prior_variance(self.kernel, rows)
+        change = squared_norms(scale) - squared_norms(a)  # [R, T, S]
+        prior = prior_variance(self.kernel, tf.reshape(X, [-1, self._input_dim]))
         prior = tf.reshape(prior, [*leading_shape(X), prior.shape[-1]])
-        variance = prior + tf.transpose(added - explained, [0, 2, 1])
         # Positive in exact arithmetic; in float32 rounding makes it otherwise.
-        tiny = np.finfo(variance.dtype.as_numpy_dtype).eps
-        mean = tf.transpose(tf.squeeze(mean, -1), [0, 2, 1]) + self.prior_mean(X)
-        return mean, tf.maximum(variance, tiny)
+        tiny = np.finfo(prior.dtype.as_numpy_dtype).eps
+        variance = tf.maximum(prior + tf.transpose(change, [2, 0, 1]), tiny)
+        return tf.transpose(tf.squeeze(mean, -1), [2, 0, 1]) + self.latent_mean(X), variance
 
 
 def _default_networks(

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 import gpflow
 import tensorflow as tf
-from gpflow.base import Module, TensorType
-from gpflow.kernels import Kernel
+from gpflow.base import Module, Parameter, TensorType
+from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.mean_functions import MeanFunction, Zero
 
 from ..kernels.independent import check_kernel
@@ -21,9 +21,13 @@ class Layer(Module, ABC):
     """
     T independent GPs over the same inputs: kernel and mean function.
 
-    :param kernel: any GPflow kernel of independent GPs.
+    With ``LinearCoregionalization`` the layer's outputs are P mixtures of its GPs, ``mixing`` times them plus
+    the mean function. Everything else here, as in posteriors, is about the GPs: who makes outputs of them
+    mixes.
+
+    :param kernel: any GPflow kernel of independent GPs, or ``LinearCoregionalization``.
     :param num_latent_gps: number of GPs, T.
-    :param mean_function: from [..., D] to [..., T]; zero by default.
+    :param mean_function: from [..., D] to [..., T], or [..., P] where the layer mixes; zero by default.
     """
 
     num_inducing: int
@@ -39,7 +43,18 @@ class Layer(Module, ABC):
         super().__init__(name=name)
         self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
         self.kernel = check_kernel(kernel, self.num_latent_gps)
-        self.mean_function = Zero(self.num_latent_gps) if mean_function is None else mean_function
+        self.mean_function = Zero(self.output_dim) if mean_function is None else mean_function
+
+    @property
+    def mixing(self) -> Parameter | None:
+        """W [P, T] that makes outputs of the GPs (``LinearCoregionalization``); ``None`` for no mixing."""
+        mixes = isinstance(self.kernel, LinearCoregionalization)
+        return self.kernel.W if mixes else None
+
+    @property
+    def output_dim(self) -> int:
+        """Number of outputs: P where the layer mixes its GPs, else T."""
+        return self.num_latent_gps if self.mixing is None else int(self.mixing.shape[0])
 
     @property
     @abstractmethod
@@ -49,7 +64,7 @@ class Layer(Module, ABC):
     @abstractmethod
     def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """
-        Draws [S, N, T] of the layer's functions from their prior, jointly over the points.
+        Draws [S, N, T] of the layer's GPs from their prior, jointly over the points.
 
         :param X: inputs [S, N, D].
         :param noise: standard normal draws [S, N, T].
@@ -74,17 +89,30 @@ class Layer(Module, ABC):
                 f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
                 f" {X.shape[-1]}: {error}"
             ) from error
-        if columns not in (None, 1, self.num_latent_gps):
+        if columns not in (None, 1, self.output_dim):
+            count = "num_latent_gps" if self.mixing is None else "rows of the kernel's W"
             raise ValueError(
-                f"mean_function: expected {self.num_latent_gps} columns (num_latent_gps) or one, got"
-                f" {columns}."
+                f"mean_function: expected {self.output_dim} columns ({count}) or one, got {columns}."
             )
 
     def prior_mean(self, X: TensorType) -> tf.Tensor:
         """
-        The mean function, broadcast to T where it returns one column: [..., T].
+        The mean function, broadcast to all outputs where it returns one column: [..., T], or [..., P] where
+        the layer mixes its GPs.
 
         :param X: inputs [..., D].
         """
         mean = self.mean_function(X)
-        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0))
+        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.output_dim]], axis=0))
+
+    def latent_mean(self, X: TensorType) -> tf.Tensor:
+        """
+        Prior mean of the GPs [..., T]: the mean function, or zero where the layer mixes its GPs, since it is
+        added to the mixtures.
+
+        :param X: inputs [..., D].
+        """
+        if self.mixing is None:
+            return self.prior_mean(X)
+        shape = tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0)
+        return tf.zeros(shape, gpflow.default_float())

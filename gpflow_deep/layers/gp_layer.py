@@ -27,9 +27,9 @@ class Projection(NamedTuple):
     that given inducing outputs v they have the mean ``mean + basis^T v``.
     """
 
-    basis: tf.Tensor  # [N, S, M], or [N, S, T, M] where every GP has its own
-    variance: tf.Tensor  # [N, S, 1] or [N, S, T]
-    mean: tf.Tensor  # [N, S, T], the mean function
+    basis: tf.Tensor  # [S, N, M], or [S, N, T, M] where every GP has its own
+    variance: tf.Tensor  # [S, N, 1] or [S, N, T]
+    mean: tf.Tensor  # [S, N, T], of the GPs: see Layer.latent_mean
 
 
 class GPLayer(Layer):
@@ -136,7 +136,7 @@ class GPLayer(Layer):
         return batch_covariance(self.kernel, inducing_inputs, X), variance
 
     @check_shapes(
-        "X: [N, S, D]",
+        "X: [S, N, D]",
         "factor: [T_or_M...]",
     )
     def project(self, X: TensorType, factor: tf.Tensor) -> Projection:
@@ -146,42 +146,20 @@ class GPLayer(Layer):
         :param X: S inputs for each of N points.
         :param factor: what :meth:`factorise` returned.
         """
-        N, S = leading_shape(X)
-        rows = tf.reshape(X, [-1, X.shape[-1]])  # [N S, D]
+        S, N = leading_shape(X)
+        rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         A = tf.linalg.triangular_solve(
             factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
-        )  # [(T), M, N S]
+        )  # [(T), M, S N]
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
-        basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [N S, (T), M]
+        basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [S N, (T), M]
         variance = prior_variance(self.kernel, rows)
         return Projection(
-            basis=tf.reshape(basis, [N, S, *basis.shape[1:]]),
-            variance=tf.reshape(variance, [N, S, variance.shape[-1]]),
-            mean=self.prior_mean(X),
+            basis=tf.reshape(basis, [S, N, *basis.shape[1:]]),
+            variance=tf.reshape(variance, [S, N, variance.shape[-1]]),
+            mean=self.latent_mean(X),
         )
-
-    @check_shapes(
-        "X: [S, N, D]",
-        "inducing_outputs: [S, T, M]",
-        "return[0]: [S, N, T]",
-        "return[1]: [S, K, N, N]",
-    )
-    def joint_conditional(
-        self, X: TensorType, factor: tf.Tensor, inducing_outputs: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and a factor of the covariance over all N inputs jointly, given draws of the inducing
-        outputs: the Cholesky factor of the covariance plus the default jitter, and plus what rounding may
-        have taken from its smallest eigenvalue.
-
-        :return: mean [S, N, T], factor [S, T or 1, N, N] (1 where the GPs share one kernel).
-        :raises FactorisationError: where the covariance is not positive definite all the same.
-        """
-        A, covariance = self.joint_projection(X, factor)  # [S, K, M, N], [S, K, N, N]
-        mean = tf.matmul(inducing_outputs[:, :, None, :], A)[:, :, 0, :]  # [S, T, N]
-        scale = self.factorise_joint(covariance, X, self.num_inducing)
-        return tf.linalg.matrix_transpose(mean) + self.prior_mean(X), scale
 
     def prior_covariance(self, X: tf.Tensor) -> tf.Tensor:
         """
@@ -212,16 +190,17 @@ class GPLayer(Layer):
     @check_shapes(
         "X: [S, N, D]",
         "return[0]: [S, K, M, N]",
-        "return[1]: [S, K, N, N]",
+        "return[1]: [S, K, M, N]",
     )
     def joint_projection(self, X: TensorType, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Basis and residual covariance over all N inputs jointly: K = T where every GP has its own
-        kernel, else 1.
+        Project whole sets of inputs on the inducing variables: K = T where every GP has its own kernel, else
+        1.
 
         :param X: inputs [S, N, D].
         :param factor: what :meth:`factorise` returned.
-        :return: basis [S, K, M, N] and residual covariance [S, K, N, N].
+        :return: A = L_K^-1 K_MN [S, K, M, N], whose square the inducing outputs take from the prior's
+            covariance; and the basis: given inducing outputs v the mean is ``latent_mean + basis^T v``.
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
@@ -230,18 +209,16 @@ class GPLayer(Layer):
         )  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
-        covariance = self.prior_covariance(X) - tf.matmul(A, A, transpose_a=True)
-        if not self.whiten:
-            A = tf.linalg.triangular_solve(
-                tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing]), A, adjoint=True
-            )
-        return A, covariance
+        if self.whiten:
+            return A, A
+        factors = tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing])
+        return A, tf.linalg.triangular_solve(factors, A, adjoint=True)
 
     def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Draws [S, N, T] from the prior, coherent over all points: cubic in N."""
         scale = self.factorise_joint(self.prior_covariance(X), X, 0)  # [S, T or 1, N, N]
         draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
-        return self.prior_mean(X) + tf.linalg.matrix_transpose(draws)
+        return self.latent_mean(X) + tf.linalg.matrix_transpose(draws)
 
     def _check_input_dim(self) -> None:
         """Try kernel and mean function on an input, so that they need not fail in the midst of training."""

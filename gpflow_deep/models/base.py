@@ -1,10 +1,10 @@
-"""What the models of all families share: GPflow's training interface, and checks of the data."""
+"""What the models of all families share: GPflow's training interface, predictions, checks of the data."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -17,12 +17,15 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
 from ..numerics.draws import quasi_normals, standard_normals
+from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, MixturePredictor, equal_log_weights
 from ..posteriors.predictive import DeepGPPosterior
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
-from .sites import QuadratureSites
+from .one_layer import OneLayerNames
+from .passage import Passage, Step, walk
+from .sharing import warn_of_shared_parameters
 
-__all__ = ["DeepGPModel", "LayerOutput", "SampledDeepGPModel"]
+__all__ = ["DeepGPModel", "LayerOutput"]
 
 
 class LayerOutput(NamedTuple):
@@ -33,9 +36,13 @@ class LayerOutput(NamedTuple):
     covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
-class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
+class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTrainingLossMixin):
     """
     A model of layers of GPs with external data: GPflow's training interface over a mixture's predictions.
+
+    A family says what it prepares that no input enters, and what a passage of points through the layers is
+    (:mod:`gpflow_deep.models.passage`). Layers are the caller's own: a model does not copy them, as GPflow's
+    models do not copy kernels, and says so once where another model uses them too.
 
     :param layers: the layers, input first.
     :param likelihood: any GPflow likelihood.
@@ -44,10 +51,6 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
     :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
         every batch is all there is.
     :param seed: of the draws that predictions are made with.
-    :param num_sites: number of learned sites, by which points travel through the layers; by default they
-        are sampled.
-    :param predictive_objective: train for the log density of the predictive mixture rather than for the
-        evidence lower bound; a number is the weight of the KL divergence, beta.
     """
 
     layer_type: type[Layer] = Layer  # type: ignore[type-abstract]
@@ -62,14 +65,12 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         num_prediction_samples: int,
         num_data: int | None,
         seed: int,
-        num_sites: int | None = None,
-        predictive_objective: bool | float = False,
         name: str | None = None,
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
         BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
         self.layers = _check_layers(layers, self.layer_type)
-        self.likelihood = _check_likelihood(likelihood, self.layers[-1].num_latent_gps)
+        self.likelihood = _check_likelihood(likelihood, self._output_dim)
         self.num_latent_gps = self.layers[-1].num_latent_gps
         self.num_samples = check_positive_integer(num_samples, "num_samples")
         self.num_prediction_samples = check_positive_integer(
@@ -79,17 +80,142 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
-        self.sites: QuadratureSites | None = None
-        if num_sites is not None:
-            widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-            self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
-        self.predictive_objective = predictive_objective is not False
-        self.beta = float(predictive_objective) if self.predictive_objective else 1.0
-        if not self.beta > 0:
-            raise ValueError(
-                f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
-                f" {predictive_objective!r}."
-            )
+        warn_of_shared_parameters(self)
+
+    # What a family says.
+
+    @abstractmethod
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Any:
+        """
+        All that a pass through the layers needs and that no input enters.
+
+        :param noise: standard normal draws for what is sampled here, where something is.
+        """
+
+    @abstractmethod
+    def _passage(self, prepared: Any, full_output_cov: bool = False) -> Passage:
+        """
+        A pass through the layers, point by point.
+
+        :param full_output_cov: whether the last layer's covariance over its outputs is asked for.
+        """
+
+    @abstractmethod
+    def _joint_passage(
+        self,
+        prepared: Any,
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        """
+        A pass of whole functions through the layers, coherent over all points.
+
+        :param seed: of the draws of inducing outputs; ``None`` for new ones.
+        :param marginal: whether the last layer's inducing outputs are integrated out, or drawn.
+        """
+
+    # Predictions.
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR
+    ) -> DeepGPPosterior:
+        """
+        The predictive posterior, with all that does not depend on the inputs computed once: its
+        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
+        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+
+        :param precompute_cache: see :class:`DeepGPPosterior`; ``None`` for no cache.
+        """
+        return DeepGPPosterior(self, precompute_cache)
+
+    def _mixture(
+        self,
+        X: tf.Tensor,
+        prediction: tuple[Any, list[TensorType], tf.Tensor],
+        full_output_cov: bool = False,
+    ) -> Mixture:
+        prepared, noise, log_weights = prediction
+        step = walk(self.layers, self._passage(prepared, full_output_cov), X, noise)[-1]
+        if not full_output_cov:
+            return Mixture(*self._marginals(step), log_weights)
+        mean, covariance = self._output(step)
+        if covariance.shape.rank == 3:
+            covariance = tf.linalg.diag(covariance)
+        return Mixture(mean, covariance, log_weights)
+
+    def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
+        hidden, layer = len(self.layers) - 1, self.layers[-1]
+        S = self._num_joint_samples
+        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
+        W = layer.mixing
+        full = full_output_cov or W is not None
+        passage = self._joint_passage(prepared, S, seeds[0], True, full)
+        noise = self._joint_noise(X, S, hidden, seeds[1])
+        step = walk(self.layers, passage, X, noise)[-1]
+        mean, covariance = step.conditional
+        if W is not None:
+            mean = tf.matmul(mean, W, transpose_b=True) + layer.prior_mean(step.inputs)
+            covariance = tf.einsum("pt,sitju,qu->sipjq", W, covariance, W)
+            if not full_output_cov:
+                covariance = tf.einsum("sipjp->spij", covariance)
+        return Mixture(mean, covariance, self._joint_log_weights(tf.shape(mean)[0]))
+
+    @property
+    def _num_joint_samples(self) -> int:
+        """How many draws of whole functions a covariance over points is made of."""
+        return self.num_prediction_samples if len(self.layers) > 1 else 1
+
+    def _joint_log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        return equal_log_weights(num_samples)
+
+    def _joint_noise(
+        self, X: tf.Tensor, num_samples: int, num_layers: int, seed: TensorType | None = None
+    ) -> list[TensorType]:
+        """Of the functions of as many layers, given their inducing outputs: [S, N, T_l] each."""
+        return standard_normals(self._point_shapes(num_samples, tf.shape(X)[0], num_layers), seed)
+
+    def _sample_jointly(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
+        """New draws [S, N, P] of the last layer's functions, coherent over the points."""
+        passage = self._joint_passage(prepared, num_samples, None, False)
+        noise = self._joint_noise(X, num_samples, len(self.layers))
+        return self._draws(walk(self.layers, passage, X, noise)[-1])
+
+    def _output(self, step: Step) -> Conditional:
+        """The last layer's outputs: its GPs, mixed where its kernel says so."""
+        layer, (mean, covariance) = self.layers[-1], step.conditional
+        W = layer.mixing
+        if W is None:
+            return step.conditional
+        if covariance.shape.rank == 3:
+            covariance = tf.linalg.diag(covariance)
+        mean = tf.matmul(mean, W, transpose_b=True) + layer.prior_mean(step.inputs)
+        return Conditional(mean, tf.einsum("pt,sntu,qu->snpq", W, covariance, W))
+
+    def _marginals(self, step: Step) -> tuple[tf.Tensor, tf.Tensor]:
+        """Likewise mean and variances, [S, N, P] both."""
+        mean, covariance = self._output(step)
+        return mean, covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
+
+    def _draws(self, step: Step) -> tf.Tensor:
+        """Likewise the draws."""
+        layer = self.layers[-1]
+        if layer.mixing is None:
+            return step.sample
+        return tf.matmul(step.sample, layer.mixing, transpose_b=True) + layer.prior_mean(
+            step.inputs
+        )
+
+    def _layer_outputs(self, steps: Sequence[Step], num_samples: TensorType) -> list[LayerOutput]:
+        """What a walk left at the layers, for all S samples."""
+
+        def broadcast(x: tf.Tensor) -> tf.Tensor:
+            return tf.broadcast_to(x, tf.concat([[num_samples], tf.shape(x)[1:]], axis=0))
+
+        outputs = [(step.sample, *step.conditional) for step in steps[:-1]]
+        outputs.append((self._draws(steps[-1]), *self._output(steps[-1])))
+        return [LayerOutput(*map(broadcast, output)) for output in outputs]
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -107,26 +233,52 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
         :return: [S, N, T_l] for each layer.
         """
-        X = self._as_inputs(X, "X")
+        X = self._as_matrix(X, "X")
         S = check_positive_integer(num_samples, "num_samples")
-        F, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
-        shapes = [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
+        inputs, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
+        shapes = self._point_shapes(S, tf.shape(X)[0], len(self.layers))
         for layer, noise in zip(self.layers, standard_normals(shapes, seed)):
-            F = layer.sample_prior(F, noise)
-            draws.append(F)
+            sample = layer.sample_prior(inputs, noise)
+            draws.append(sample)
+            if layer is not self.layers[-1]:
+                inputs = sample
+        draws[-1] = self._draws(Step(draws[-1], Conditional(draws[-1], draws[-1]), inputs))
         return draws
 
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR
-    ) -> DeepGPPosterior:
-        """
-        The predictive posterior, with all that does not depend on the inputs computed once: its
-        predictions are the model's, and faster. After a change of the model call ``update_cache()``:
-        until then, as with GPflow's posteriors, the old cache meets the new kernels.
+    def _point_shapes(
+        self, num_samples: int | None, num_data: TensorType | None, num_layers: int
+    ) -> list[list[TensorType | None]]:
+        """Of the draws that points take on their way through as many layers."""
+        return [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:num_layers]]
 
-        :param precompute_cache: see :class:`DeepGPPosterior`; ``None`` for no cache.
+    def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
         """
-        return DeepGPPosterior(self, precompute_cache)
+        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good as
+        with draws of its own, and a prediction does not depend on the points beside it.
+        """
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
+
+    # Training.
+
+    def training_loss_closure(
+        self, data: Any, *, compile: bool = True, seed: int | None = None
+    ) -> Callable[[], tf.Tensor]:
+        """
+        GPflow's closure of the training loss.
+
+        :param data: inputs and targets, or an iterator over batches of them.
+        :param compile: whether to wrap it in a ``tf.function``.
+        :param seed: of draws that are the same at every call: the loss is then a function of the parameters
+            alone, as ``gpflow.optimizers.Scipy`` needs it, which on fresh draws stops after a few steps
+            and reports success. By default every call has new draws; where a family draws nothing it has
+            no effect.
+        """
+        del seed
+        return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
@@ -139,6 +291,7 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
         X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(data))
+        X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
         for i, tensor in enumerate((X, Y)):
             if tensor.shape.rank != 2 or 0 in tensor.shape:
                 raise ValueError(
@@ -149,17 +302,8 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
                 f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
             )
         check_finite(Y, "data[1]")
-        Y = check_targets(Y, self.likelihood, self.num_latent_gps, "data[1]")
+        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
         return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
-
-    def _site_noise(self, noise: Sequence[TensorType] | None) -> list[tf.Tensor]:
-        """The sites, [S, 1, T_l] for each hidden layer; there are no draws to be given."""
-        if noise:
-            raise ValueError(
-                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
-            )
-        assert self.sites is not None
-        return self.sites.noise()
 
     def _expected_log_likelihood(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
         """Weighted average of the expected log-likelihood of each observation, [N]."""
@@ -168,99 +312,12 @@ class DeepGPModel(MixturePredictor, GPModel, ExternalDataTrainingLossMixin):
         )  # [S, N]
         return tf.linalg.matvec(expectations, tf.exp(f.log_weights), transpose_a=True)
 
-    def _combine(
-        self, X: tf.Tensor, Y: tf.Tensor, f: Mixture, kl: tf.Tensor, predictive: bool
-    ) -> tf.Tensor:
-        """The ELBO, or the predictive objective, of a batch and its model's KL divergence."""
-        fit = self._log_density if predictive else self._expected_log_likelihood
-        weight = self.beta if predictive else 1.0
-        return tf.reduce_sum(fit(X, f, Y)) * self._scale(tf.shape(X)[0]) - weight * kl
-
-    def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
-        """Of the components of a mixture."""
-        if self.sites is None:
-            return equal_log_weights(num_samples)
-        return self.sites.log_weights()
-
-    def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
-        """
-        Sites or draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as
-        good as with draws of its own, and a prediction does not depend on the points beside it.
-        """
-        S = self.num_prediction_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        if self.sites is not None:
-            return self.sites.noise()
-        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
-        return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
-
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:
         """By how much a batch's sum is to be multiplied to stand for all data."""
         float_type = gpflow.default_float()
         if self.num_data is None:
             return tf.ones([], float_type)
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
-
-    def _sample_joint(
-        self,
-        X: tf.Tensor,
-        inducing_outputs: Sequence[tf.Tensor],
-        factors: Sequence[tf.Tensor],
-        seed: TensorType | None = None,
-    ) -> tf.Tensor:
-        """
-        Coherent draws [S, N, T_l] of the functions of the layers whose inducing outputs are given.
-
-        :param X: [N, D].
-        :param inducing_outputs: per layer [S, T, M].
-        :param factors: of all layers, what :meth:`GPLayer.factorise` returned.
-        """
-        shapes = [[*v.shape[:2], tf.shape(X)[0], 1] for v in inducing_outputs]
-        noise = standard_normals(shapes, seed)
-        S = inducing_outputs[0].shape[0] if inducing_outputs else 1
-        F = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))])
-        for index, (v, z) in enumerate(zip(inducing_outputs, noise)):
-            mean, scale = self.layers[index].joint_conditional(F, factors[index], v)
-            F = mean + tf.linalg.matrix_transpose(tf.matmul(scale, z)[..., 0])
-        return F
-
-
-class SampledDeepGPModel(DeepGPModel):
-    """A deep GP whose objective takes standard normal draws, unless its points travel by sites."""
-
-    @abstractmethod
-    def _training_shapes(
-        self, num_samples: int | None, num_data: TensorType
-    ) -> list[list[TensorType | None]]:
-        """Of the draws that one evaluation of the objective takes."""
-
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the objective takes.
-
-        :param num_data: number of points N of the batch.
-        :param num_samples: S; the model's own by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
-            global inducing model does not integrate it out. Then, where training samples inducing outputs
-            too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
-            of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
-            pseudo-noise). None where points travel by sites.
-        """
-        if self.sites is not None:
-            return []
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return standard_normals(self._training_shapes(S, num_data), seed)
 
 
 def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
@@ -279,15 +336,20 @@ def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
                 f"layers: layer {index} has inducing inputs of dimension {above.input_dim}, expected"
                 f" {below.num_latent_gps}, the number of GPs of layer {index - 1}."
             )
+        if below.mixing is not None:
+            raise ValueError(
+                f"layers: expected a kernel that mixes its GPs ({type(below.kernel).__name__}) in the last"
+                f" layer only, got one in layer {index - 1}."
+            )
     return layers
 
 
-def _check_likelihood(likelihood: Likelihood, num_latent_gps: int) -> Likelihood:
+def _check_likelihood(likelihood: Likelihood, output_dim: int) -> Likelihood:
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood: expected a GPflow likelihood, got {likelihood!r}.")
-    if likelihood.latent_dim not in (None, num_latent_gps):
+    if likelihood.latent_dim not in (None, output_dim):
         raise ValueError(
             f"likelihood: {type(likelihood).__name__} takes {likelihood.latent_dim} latent functions,"
-            f" the last layer has {num_latent_gps}."
+            f" the last layer has {output_dim}."
         )
     return likelihood

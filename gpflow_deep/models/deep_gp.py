@@ -7,31 +7,19 @@ from typing import NamedTuple, cast
 
 import gpflow
 import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.base import Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..layers import GPLayer
+from ..layers import GPLayer, Layer
 from ..numerics.draws import standard_normals
-from ..posteriors.base import (
-    Conditional,
-    InducingPosterior,
-    Moments,
-    Recursion,
-    diagonal_blocks,
-)
+from ..numerics.linalg import rows_times
+from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
+from ..posteriors.explained import Explained
 from ..posteriors.mean_field import MeanField
-from ..posteriors.mixture import (
-    Mixture,
-    in_parts,
-    independent_outputs,
-    sample_joint_mixture,
-    sample_mixture,
-)
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..validation import check_noise
-from .base import LayerOutput, SampledDeepGPModel
+from .passage import JointPassage, Passage, PassageChain
+from .variational import VariationalDeepGPModel
 
 __all__ = ["DeepGP"]
 
@@ -41,9 +29,10 @@ class Prepared(NamedTuple):
 
     factors: list[tf.Tensor]  # per layer the Cholesky factor of K_MM
     moments: Moments  # of the inducing outputs
+    draws: Sequence[tf.Tensor]  # per layer v [S, T, M], where they are sampled instead
 
 
-class DeepGP(SampledDeepGPModel):
+class DeepGP(VariationalDeepGPModel):
     r"""
     A deep GP :math:`y \sim p(y | f^L), f^l = f_l(f^{l-1})` with a joint Gaussian posterior over the inducing
     outputs of all layers (Lindinger et al. 2020). Train it like GPflow's ``SVGP``, which it is with one
@@ -117,261 +106,136 @@ class DeepGP(SampledDeepGPModel):
         if not covariance_jitter >= 0:
             raise ValueError(f"covariance_jitter: expected at least 0, got {covariance_jitter}.")
         self.covariance_jitter = covariance_jitter
+        self._name_parts()
 
-    # The objective.
-
-    @tf.autograph.experimental.do_not_convert
-    def maximum_log_likelihood_objective(
-        self, data: RegressionData, noise: Sequence[TensorType] | None = None
-    ) -> tf.Tensor:
-        """
-        What training maximises: the ELBO, or the predictive objective.
-
-        :param noise: as for :meth:`elbo`.
-        """
-        return self._evaluate(data, noise, self.predictive_objective)
-
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
-    def elbo(self, data: RegressionData, noise: Sequence[TensorType] | None = None) -> tf.Tensor:
-        r"""
-        The evidence lower bound
-        :math:`\tfrac{N}{|B|} \sum_n \tfrac1S \sum_s E[\log p(y_n | f^L_{ns})] - KL[q(v) \| p(v)]`.
-
-        :param data: inputs [N, D] and targets [N, P].
-        :param noise: the draws of :meth:`draw_noise`; drawn if not given. Fix them for a
-            deterministic objective (``gpflow.optimizers.Scipy``).
-        """
-        return self._evaluate(data, noise, predictive=False)
-
-    def _evaluate(
-        self, data: RegressionData, noise: Sequence[TensorType] | None, predictive: bool
-    ) -> tf.Tensor:
-        X, Y = self._check_data(data)
-        prepared = self._prepare()
-        if noise is None:
-            noise = self.draw_noise(tf.shape(X)[0])
-        if self.sites is not None:
-            noise = self._site_noise(noise)
-        else:
-            L, inducing = len(self.layers), self.marginalisation == "monte_carlo"
-            # Draws of the output layer, as `propagate` takes them, may be there: they are not used.
-            num_layers = L if len(noise) == (2 * L if inducing else L) else L - 1
-            noise = check_noise(noise, self._noise_shapes(X, num_layers, inducing))
-        *_, output = self._walk(X, noise, prepared, self._training_recursion(noise, prepared))
-        return self._combine(X, Y, self._as_mixture(output), self._prior_kl(prepared), predictive)
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        """The (q_mu, q_sqrt) pairs of the posterior that ``gpflow.optimizers.NaturalGradient`` takes."""
+        return self.inducing_posterior.variational_params
 
     @tf.autograph.experimental.do_not_convert
     def prior_kl(self) -> tf.Tensor:
         """KL divergence of the posterior of the inducing outputs from their prior."""
-        return self._prior_kl(self._prepare())
+        return self._divergence(self._prepare())
 
-    def _training_shapes(
-        self, num_samples: int | None, num_data: TensorType
-    ) -> list[list[TensorType | None]]:
-        shapes = [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:-1]]
-        if self.marginalisation == "monte_carlo":
-            shapes += self._inducing_shapes(num_samples)
-        return shapes
+    # What is prepared, and the passage.
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Prepared:
         factors = [layer.factorise() for layer in self.layers]
-        return Prepared(factors, self.inducing_posterior.moments(self._prior_factors(factors)))
+        moments = self.inducing_posterior.moments(self._prior_factors(factors))
+        draws = self.inducing_posterior.sample(moments, noise) if noise else ()
+        return Prepared(factors, moments, draws)
+
+    def _divergence(self, prepared: Prepared, passage: Passage | None = None) -> tf.Tensor:
+        factors = self._prior_factors(prepared.factors)
+        return self.inducing_posterior.prior_kl(factors, prepared.moments)
 
     def _prior_factors(self, factors: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
         """The prior's Cholesky factors of the inducing outputs: none where they are whitened."""
         return [None if layer.whiten else f for layer, f in zip(self.layers, factors)]
 
-    def _prior_kl(self, prepared: Prepared) -> tf.Tensor:
-        return self.inducing_posterior.prior_kl(
-            self._prior_factors(prepared.factors), prepared.moments
-        )
-
-    def _training_recursion(self, noise: Sequence[TensorType], prepared: Prepared) -> Recursion:
-        if self.marginalisation == "monte_carlo":
-            inducing_noise = noise[-len(self.layers) :]
-            draws = self.inducing_posterior.sample(prepared.moments, inducing_noise)
-            prior_factors = self._prior_factors(prepared.factors)
-            return MonteCarloRecursion(draws, prior_factors, self.covariance_jitter)
-        return self._recursion(prepared)
-
-    def _recursion(self, prepared: Prepared) -> Recursion:
-        return self.inducing_posterior.recursion(prepared.moments, self.covariance_jitter)
-
-    def _walk(
-        self,
-        X: tf.Tensor,
-        noise: Sequence[TensorType],
-        prepared: Prepared,
-        recursion: Recursion,
-    ) -> list[tuple[tf.Tensor | None, Conditional]]:
-        """
-        Carry the inputs through the layers: project, condition, sample.
-
-        :param X: inputs [N, D].
-        :param noise: [S, N or 1, T_l] for as many layers as are to be sampled.
-        :return: for each layer its draws [N, S, T_l] (``None`` where there was no noise) and conditional.
-            Points lead inside: the S draws of a point share the projections of its input.
-        """
-        outputs: list[tuple[tf.Tensor | None, Conditional]] = []
-        F = X[:, None, :]  # [N, 1, D]
-        for index, (layer, factor) in enumerate(zip(self.layers, prepared.factors)):
-            conditional = recursion.condition(layer.project(F, factor))
-            sampled = index < len(self.layers) - 1 or len(noise) == len(self.layers)
-            if sampled:
-                F = recursion.sample(tf.transpose(noise[index], [1, 0, 2]))
-            outputs.append((F if sampled else None, conditional))
-        return outputs
-
-    def _as_mixture(self, output: tuple[tf.Tensor | None, Conditional]) -> Mixture:
-        _, (mean, covariance) = output
-        variance = covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
-        means, variances = (tf.transpose(x, [1, 0, 2]) for x in (mean, variance))
-        return Mixture(means, variances, self._log_weights(tf.shape(means)[0]))
-
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "X: [N, D]",
-    )
-    def propagate(
-        self, X: InputData, noise: Sequence[TensorType] | None = None
-    ) -> list[LayerOutput]:
-        """
-        Draws of every layer, with the conditionals that they come from.
-
-        :param X: inputs.
-        :param noise: standard normal draws, [S, N, T_l] for each layer; drawn if not given.
-        """
-        X = self._as_inputs(X, "X")
-        if self.sites is not None:
-            sites = self._site_noise(noise)
-            S, width = self.sites.num_sites, self.num_latent_gps
-            noise = [*sites, *standard_normals([[S, tf.shape(X)[0], width]])]
-        elif noise is None:
-            S = self.num_samples
-            noise = standard_normals(
-                [[S, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
-            )
+    def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
+        if prepared.draws:
+            factors = self._prior_factors(prepared.factors)
+            recursion = MonteCarloRecursion(prepared.draws, factors, self.covariance_jitter)
         else:
-            noise = check_noise(noise, self._noise_shapes(X, len(self.layers)))
-        prepared = self._prepare()
-        outputs = self._walk(X, noise, prepared, self._recursion(prepared))
-        S = tf.shape(noise[-1])[0]
-        return [
-            LayerOutput(*(_samples_first(x, S) for x in (sample, *conditional)))
-            for sample, conditional in outputs
-        ]
+            moments, jitter = prepared.moments, self.covariance_jitter
+            recursion = self.inducing_posterior.recursion(moments, jitter)
+        return _Marginal(prepared.factors, recursion)
 
-    # Predictions.
+    def _inducing_shapes(
+        self, num_samples: TensorType | None, num_layers: int, training: bool
+    ) -> list[list[TensorType | None]]:
+        if not training or self.marginalisation == "analytic":
+            return []
+        return self._all_inducing_shapes(num_samples)
 
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Prepared) -> Mixture:
-        noise = self._prediction_noise(num_samples)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            *_, output = self._walk(X, noise, prepared, self._recursion(prepared))
-            return self._as_mixture(output)[:2]
-
-        S = noise[0].shape[0] if noise else 1
-        means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, self._log_weights(S))
-
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
-        noise = self._prediction_noise(None)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            _, (mean, covariance) = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
-            if covariance.shape.rank == 3:
-                covariance = tf.linalg.diag(covariance)
-            return tf.transpose(mean, [1, 0, 2]), tf.transpose(covariance, [1, 0, 2, 3])
-
-        S = noise[0].shape[0] if noise else 1
-        means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, self._log_weights(S))
-
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
-        mean, A, covariance = self._joint_output(Xnew, prepared)
-        own = diagonal_blocks(self.inducing_posterior.output_covariance(prepared.moments))
-        covariance += tf.matmul(A, tf.matmul(own, A), transpose_a=True)
-        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
-
-    def _full_mixture(self, Xnew: tf.Tensor, prepared: Prepared) -> Mixture:
-        own = self.inducing_posterior.output_covariance(prepared.moments)
-        if own.shape.rank == 3:
-            return super()._full_mixture(Xnew, prepared)
-        mean, A, residual = self._joint_output(Xnew, prepared)
-        A = tf.broadcast_to(A, [*mean.shape[:1], *own.shape[1:3], tf.shape(A)[-1]])
-        covariance = independent_outputs(residual, mean.shape[-1])
-        covariance += tf.einsum("spmi,pqmk,sqkj->sipjq", A, own, A)
-        return Mixture(mean, covariance, self._log_weights(mean.shape[0]))
-
-    def _joint_inputs(self, Xnew: tf.Tensor, prepared: Prepared) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Coherent over all points, the output layer's inputs [S, N, T] and the mean [S, P, M] of its inducing
-        outputs given what the layers below were made of.
-        """
-        if self.sites is not None:
-            # Given a site the hidden layers are functions of the input: those of its path.
-            noise = self._site_noise(None)
-            F = Xnew[:, None, :]
-            if len(self.layers) > 1:
-                F, _ = self._walk(Xnew, noise, prepared, self._recursion(prepared))[-2]
-            zeros = [tf.zeros(s, F.dtype) for s in self._inducing_shapes(F.shape[1])]
-            mean = self.inducing_posterior.sample(prepared.moments, zeros)
-            return tf.transpose(F, [1, 0, 2]), mean[-1]
-        S = 1 if len(self.layers) == 1 else self.num_prediction_samples
-        # Only the output layer is marginalised: given the other layers' inducing outputs its own have
-        # the mean m + L e with no noise of its own.
-        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
-        noise = standard_normals(self._inducing_shapes(S), seeds[0])
-        noise[-1] = tf.zeros_like(noise[-1])
-        draws = self.inducing_posterior.sample(prepared.moments, noise)
-        return self._sample_joint(Xnew, draws[:-1], prepared.factors, seeds[1]), draws[-1]
-
-    def _joint_output(
-        self, Xnew: tf.Tensor, prepared: Prepared
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The output layer over all points: mean [S, N, P], its basis and its residual covariance."""
-        F, inducing_mean = self._joint_inputs(Xnew, prepared)
-        A, covariance = self.layers[-1].joint_projection(F, prepared.factors[-1])
-        mean = tf.matmul(inducing_mean[:, :, None, :], A)[:, :, 0, :]  # [S, P, N]
-        return tf.linalg.matrix_transpose(mean) + self.layers[-1].mean_function(F), A, covariance
-
-    def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
-    ) -> tf.Tensor:
-        if self.sites is not None:
-            if full_cov:
-                return sample_joint_mixture(self._joint_mixture(Xnew, prepared), num_samples)
-            return sample_mixture(self._mixture(Xnew, None, prepared), num_samples)
-        if full_cov:
-            noise = standard_normals(self._inducing_shapes(num_samples))
-            draws = self.inducing_posterior.sample(prepared.moments, noise)
-            return self._sample_joint(Xnew, draws, prepared.factors)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            shapes = [[num_samples, tf.shape(X)[0], layer.num_latent_gps] for layer in self.layers]
-            noise = standard_normals(shapes)
-            sample, _ = self._walk(X, noise, prepared, self._recursion(prepared))[-1]
-            return (_samples_first(sample, num_samples),)
-
-        return in_parts(part, Xnew, num_samples)[0]
-
-    def _inducing_shapes(self, num_samples: int | None) -> list[list[int | None]]:
+    def _all_inducing_shapes(self, num_samples: TensorType | None) -> list[list[TensorType | None]]:
         return [[num_samples, layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
 
-    def _noise_shapes(
-        self, X: tf.Tensor, num_layers: int, inducing: bool = False
-    ) -> list[list[int | None]]:
-        shapes = [[None, X.shape[0], layer.num_latent_gps] for layer in self.layers[:num_layers]]
-        return shapes + self._inducing_shapes(None) if inducing else shapes
+    # Whole functions.
+
+    def _joint_passage(
+        self,
+        prepared: Prepared,
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        hidden = len(self.layers) - 1
+        num_samples = 1 if self.sites is not None else num_samples
+        noise = standard_normals(self._all_inducing_shapes(num_samples), seed)
+        if marginal:
+            # Given the other layers' inducing outputs those of the last one have the mean m + L e with no
+            # noise of their own.
+            noise[-1] = tf.zeros_like(noise[-1])
+        if self.sites is not None:
+            # Given a site the hidden layers are functions of the input, independent of the last one.
+            noise = [tf.zeros_like(z) for z in noise]
+        draws = self.inducing_posterior.sample(prepared.moments, noise)
+        own = self.inducing_posterior.output_factor(prepared.moments) if marginal else None
+
+        def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
+            index = max(index, hidden) if self.sites is not None else index
+            factor = prepared.factors[index]
+            output_factor = own if index == hidden else None
+            return explain_by_outputs(layer, inputs, factor, draws[index], output_factor)
+
+        passage = JointPassage(explain, full_output_cov=full_output_cov)
+        if self.sites is None:
+            return passage
+        return PassageChain([(self._passage(prepared), hidden), (passage, 1)])
+
+    def _joint_noise(
+        self, X: tf.Tensor, num_samples: int, num_layers: int, seed: TensorType | None = None
+    ) -> list[TensorType]:
+        if self.sites is not None:
+            return self.sites.noise()
+        return super()._joint_noise(X, num_samples, num_layers, seed)
+
+    def _joint_log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        return self._log_weights(num_samples)
 
 
-def _samples_first(x: tf.Tensor, num_samples: TensorType) -> tf.Tensor:
-    """[N, S or 1, ...] as [S, N, ...]."""
-    x = tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-    return tf.broadcast_to(x, tf.concat([[num_samples], tf.shape(x)[1:]], axis=0))
+class _Marginal(Passage):
+    """Point by point: project on the inducing variables, then condition on the layers below (Theorem 1)."""
+
+    def __init__(self, factors: Sequence[tf.Tensor], recursion: Recursion) -> None:
+        self._factors = iter(factors)
+        self._recursion = recursion
+
+    def condition(
+        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
+    ) -> Conditional:
+        return self._recursion.condition(layer.project(inputs, next(self._factors)))
+
+    def sample(self, noise: TensorType | None) -> tf.Tensor:
+        return self._recursion.sample(noise)
+
+
+def explain_by_outputs(
+    layer: GPLayer,
+    inputs: tf.Tensor,
+    factor: tf.Tensor,
+    inducing_outputs: tf.Tensor,
+    output_factor: tf.Tensor | None = None,
+) -> Explained:
+    """
+    What inducing outputs say of a layer's functions over all inputs.
+
+    :param inputs: [S, N, D].
+    :param factor: what :meth:`GPLayer.factorise` returned.
+    :param inducing_outputs: draws, or the mean where they are integrated out, [S or 1, T, M].
+    :param output_factor: of their covariance then, [T, M, R], with R = M noises of each GP's own, or R > M
+        that all GPs have in common.
+    """
+    A, basis = layer.joint_projection(inputs, factor)  # [S, K, M, N]
+    mean = tf.linalg.matrix_transpose(rows_times(inducing_outputs, basis))
+    if output_factor is None:
+        return Explained(mean, A, None)
+    added = tf.matmul(output_factor, basis, transpose_a=True)  # [S, T, R, N]
+    return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
 
 
 def _check_posterior(

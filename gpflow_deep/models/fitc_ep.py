@@ -13,17 +13,22 @@ from gpflow.base import InputData, Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 
-from ..layers import GPLayer
+from ..layers import GPLayer, Layer
 from ..layers.covariances import Kuu
 from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..numerics.draws import quasi_normals, standard_normals
-from ..numerics.linalg import cholesky
-from ..posteriors.mixture import Mixture, equal_log_weights, in_parts
+from ..numerics.linalg import cholesky, leading_shape
+from ..numerics.parts import ROWS, in_parts
+from ..posteriors.base import Conditional
+from ..posteriors.explained import Explained
+from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.tied_factor import TiedFactor, Weights
 from ..psi_statistics import Gaussian
-from ..validation import check_positive_integer
-from .base import DeepGPModel
+from ..validation import check_noise, check_positive_integer
+from .base import DeepGPModel, LayerOutput
+from .deep_gp import explain_by_outputs
+from .passage import JointPassage, Passage, sample_gaussians, walk
 
 __all__ = ["FITCEPDeepGP", "LayerMoments"]
 
@@ -98,6 +103,7 @@ class FITCEPDeepGP(DeepGPModel):
         self.noise_variances = [
             Parameter(noise_variance, transform=positive(lower=1e-9)) for _ in self.layers[:-1]
         ]
+        self._name_parts()
 
     # The objective.
 
@@ -133,7 +139,7 @@ class FITCEPDeepGP(DeepGPModel):
                 for index, covariance in enumerate(self._prior_covariances())
             )
         )
-        *_, (mean, covariance) = self._walk(X, cavity)
+        mean, covariance = self._match_moments(X, cavity)[-1]
         if noise is None:
             noise = self._likelihood_noise()
         log_Z = log_normaliser(self.likelihood, X, mean, covariance, Y, self.alpha, noise)
@@ -148,136 +154,193 @@ class FITCEPDeepGP(DeepGPModel):
     def _likelihood_noise(self) -> np.ndarray:
         return quasi_normals(self.num_samples, [self.num_latent_gps], self.seed)[0]
 
-    def _prepare(self) -> list[Weights]:
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> list[Weights]:
+        return self._weights(1.0)
+
+    def _weights(self, power: float) -> list[Weights]:
         return [
-            self.inducing_posterior.weights(index, covariance, 1.0)
+            self.inducing_posterior.weights(index, covariance, power)
             for index, covariance in enumerate(self._prior_covariances())
         ]
 
-    def _walk(
-        self, X: tf.Tensor, weights: Sequence[Weights], full_output_cov: bool | None = None
-    ) -> list[Gaussian]:
-        """
-        Carry the inputs through the layers: match the moments of each, add its noise.
+    @tf.autograph.experimental.do_not_convert
+    def prior_kl(self) -> tf.Tensor:
+        """KL divergence of the posterior of the inducing outputs from their prior."""
+        covariances = enumerate(self._prior_covariances())
+        terms = [self.inducing_posterior.cavity(index, K, 0.0)[1] for index, K in covariances]
+        return -tf.cast(tf.add_n(terms), gpflow.default_float())
 
-        :param X: [N, D].
-        :param full_output_cov: of the last layer; as for the hidden ones by default.
-        :return: per layer a Gaussian of its outputs, of the last layer without noise.
-        """
-        outputs: list[Gaussian] = []
-        for index, (layer, (A, W)) in enumerate(zip(self.layers, weights)):
-            hidden = index < len(self.layers) - 1
-            full = self.full_covariance if hidden or full_output_cov is None else full_output_cov
-            A, W = (tf.cast(x, gpflow.default_float()) for x in (A, W))
-            if index == 0:
-                output = at_points(layer, X, A, W, full)
-            else:
-                output = under_gaussian(layer, outputs[-1], A, W, full)
-            if hidden:
-                output = _add_noise(output, self.noise_variances[index])
-            outputs.append(output)
-        return outputs
+    def _passage(self, prepared: Sequence[Weights], full_output_cov: bool = False) -> Passage:
+        return _MomentMatching(
+            _in_default_float(prepared),
+            self.noise_variances,
+            [self.full_covariance] * len(self.noise_variances) + [full_output_cov],
+        )
+
+    def _match_moments(self, X: tf.Tensor, weights: Sequence[Weights]) -> list[Gaussian]:
+        """A Gaussian of each layer's outputs, of the hidden ones with their noise: the points lead."""
+        passage = self._passage(weights, self.full_covariance)
+        steps = walk(self.layers, passage, X, [None] * (len(self.layers) - 1))
+        outputs = [step.sample for step in steps[:-1]]
+        return [*outputs, Gaussian(*(x[0] for x in steps[-1].conditional))]
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "X: [N, D]",
     )
-    def propagate(self, X: InputData, cavity: bool = False) -> list[LayerMoments]:
+    def propagate(
+        self, X: InputData, noise: Noise = None, *, cavity: bool = False
+    ) -> list[LayerMoments] | list[LayerOutput]:
         """
         The Gaussians of all layers' outputs: the hidden ones' with their noise, the last one's without.
 
         :param X: inputs.
+        :param noise: standard normal draws [S, N, T_l] for each layer, or for as many of the first ones as
+            are to be fixed: points then travel by draws of every layer, as in other families, which shows
+            what matching the moments leaves out.
         :param cavity: through the cavity, as in training, instead of the posterior; of ``num_data``
             points, or as many as there are inputs.
         """
-        X = self._as_inputs(X, "X")
-        weights: Sequence[Weights] = self._prepare()
+        X = self._as_matrix(X, "X")
+        power = 1.0
         if cavity:
             power = 1.0 - self.alpha / float(self.num_data or len(X))
-            weights = [
-                self.inducing_posterior.weights(index, covariance, power)
-                for index, covariance in enumerate(self._prior_covariances())
+        weights = self._weights(power)
+        if noise is None:
+            return [
+                LayerMoments(mean[None], cov[None]) for mean, cov in self._match_moments(X, weights)
             ]
-        return [LayerMoments(mean[None], cov[None]) for mean, cov in self._walk(X, weights)]
+        given = check_noise(
+            noise, self._point_shapes(None, X.shape[0], len(self.layers))[: len(noise)]
+        )
+        S = tf.shape(given[0])[0] if given else self.num_samples
+        missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
+        points = [*given, *standard_normals(missing)]
+        return self._layer_outputs(walk(self.layers, self._draw_passage(weights), X, points), S)
 
     # Predictions.
 
-    def _mixture(
-        self, Xnew: tf.Tensor, num_samples: int | None, prepared: list[Weights]
-    ) -> Mixture:
+    def _prediction(
+        self, prepared: list[Weights], num_samples: int | None, noise: Noise
+    ) -> tuple[list[Weights], list[TensorType], tf.Tensor]:
+        """A mixture of one."""
         if num_samples is not None:
             check_positive_integer(num_samples, "num_samples")
-        return self._one_pass(Xnew, prepared, full_output_cov=False)
+        if noise:
+            raise ValueError(
+                f"noise: expected none, as predictions match moments, got {len(noise)} tensors."
+            )
+        return prepared, [None] * (len(self.layers) - 1), equal_log_weights(1)
 
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
-        return self._one_pass(Xnew, prepared, full_output_cov=True)
-
-    def _one_pass(self, Xnew: tf.Tensor, prepared: list[Weights], full_output_cov: bool) -> Mixture:
-        """A mixture of one."""
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            output = self._walk(X, prepared, full_output_cov)[-1]
-            return output.mean[None], output.covariance[None]
-
-        means, variances = in_parts(part, Xnew, 1)
-        return Mixture(means, variances, equal_log_weights(1))
-
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: list[Weights]) -> Mixture:
-        # Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is
-        # that of a mixture over draws of the layers below.
-        S = self.num_prediction_samples if len(self.layers) > 1 else 1
+    def _joint_passage(
+        self,
+        prepared: list[Weights],
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        """
+        Beyond one layer the covariance of two points' functions has no closed form worth its cost: it is that
+        of a mixture over draws of the layers below.
+        """
         factors = [layer.factorise() for layer in self.layers]
-        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
-        shapes = [[S, layer.num_latent_gps, layer.num_inducing] for layer in self.layers[:-1]]
-        draws = self._draw_inducing_outputs(prepared, factors, standard_normals(shapes, seeds[0]))
-        F = self._sample_joint(Xnew, draws, factors, seeds[1])  # [S, N, D]
-        layer = self.layers[-1]
-        basis, covariance = layer.joint_projection(F, factors[-1])
-        mean, own = _inducing_moments(layer, prepared[-1], factors[-1])
-        f_mean = tf.transpose(tf.matmul(mean[:, None, :], basis)[:, :, 0, :], [0, 2, 1])
-        covariance += tf.matmul(basis, tf.matmul(own, basis), transpose_a=True)
-        return Mixture(f_mean + layer.prior_mean(F), covariance, equal_log_weights(S))
+        moments = [
+            _inducing_moments(layer, weights, factor)
+            for layer, weights, factor in zip(self.layers, prepared, factors)
+        ]
+        shapes = [[num_samples, *mean.shape] for mean, _ in moments]
+        scales = [
+            cholesky(own, f"the covariance of the inducing outputs of {layer.name}", {})
+            for layer, (_, own) in zip(self.layers, moments)
+        ]
+        draws = [
+            mean + tf.linalg.matvec(scale, z)
+            for (mean, _), scale, z in zip(moments, scales, standard_normals(shapes, seed))
+        ]
+        last = len(self.layers) - 1
+
+        def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
+            if marginal and index == last:
+                mean = moments[index][0][None]
+                return explain_by_outputs(layer, inputs, factors[index], mean, scales[index])
+            return explain_by_outputs(layer, inputs, factors[index], draws[index])
+
+        def noise_variance(index: int) -> TensorType:
+            return self.noise_variances[index] if index < last else 0.0
+
+        return JointPassage(explain, noise_variance, full_output_cov)
 
     def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: list[Weights]
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: list[Weights]
     ) -> tf.Tensor:
         """Draws layer by layer, which show what matching the moments leaves out."""
         if full_cov:
-            factors = [layer.factorise() for layer in self.layers]
-            sizes = [[layer.num_latent_gps, layer.num_inducing] for layer in self.layers]
-            noise = standard_normals([[num_samples, *size] for size in sizes])
-            draws = self._draw_inducing_outputs(prepared, factors, noise)
-            return self._sample_joint(Xnew, draws, factors)
+            return self._sample_jointly(X, num_samples, prepared)
 
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            N, rows = tf.shape(X)[0], X
-            for index, (layer, weights) in enumerate(zip(self.layers, prepared)):
-                A, W = (tf.cast(x, gpflow.default_float()) for x in weights)
-                output = at_points(layer, rows, A, W)
-                if index < len(self.layers) - 1:
-                    output = _add_noise(output, self.noise_variances[index])
-                shape = [num_samples, N, layer.num_latent_gps]
-                (z,) = standard_normals([shape])
-                mean, variance = (x[None] if index == 0 else tf.reshape(x, shape) for x in output)
-                rows = tf.reshape(mean + tf.sqrt(variance) * z, [-1, shape[-1]])
-            return (tf.reshape(rows, shape),)
+            noise = self._joint_noise(X, num_samples, len(self.layers))
+            return (walk(self.layers, self._draw_passage(prepared), X, noise)[-1].sample,)
 
-        return in_parts(part, Xnew, num_samples)[0]
+        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
 
-    def _draw_inducing_outputs(
+    def _draw_passage(self, weights: Sequence[Weights]) -> Passage:
+        return _Draws(_in_default_float(weights), self.noise_variances)
+
+
+class _MomentMatching(Passage):
+    """Points travel as Gaussians."""
+
+    def __init__(
         self,
-        prepared: Sequence[Weights],
-        factors: Sequence[tf.Tensor],
-        noise: Sequence[tf.Tensor],
-    ) -> list[tf.Tensor]:
-        """Draws from q per layer [S, T, M], in the layer's own coordinates (whitened or not)."""
-        draws = []
-        for index, z in enumerate(noise):
-            layer = self.layers[index]
-            mean, own = _inducing_moments(layer, prepared[index], factors[index])
-            scale = cholesky(own, f"the covariance of the inducing outputs of {layer.name}", {})
-            draws.append(mean + tf.linalg.matvec(scale, z))
-        return draws
+        weights: Sequence[Weights],
+        noise_variances: Sequence[TensorType],
+        full: Sequence[bool],
+    ) -> None:
+        self._weights = iter(weights)
+        self._noise_variances = iter(noise_variances)
+        self._full = iter(full)
+
+    def condition(
+        self, layer: GPLayer, inputs: tf.Tensor | Gaussian, below: Conditional | None
+    ) -> Conditional:
+        weights, full = next(self._weights), next(self._full)
+        if isinstance(inputs, Gaussian):
+            self._output = under_gaussian(layer, inputs, *weights, full)
+        else:
+            self._output = at_points(layer, inputs[0], *weights, full)
+        return Conditional(self._output.mean[None], self._output.covariance[None])
+
+    def sample(self, noise: TensorType | None) -> Gaussian:
+        """The layer's outputs with their noise."""
+        mean, covariance = self._output
+        variance = next(self._noise_variances)
+        if covariance.shape.rank == 2:
+            return Gaussian(mean, covariance + variance)
+        diagonal = tf.linalg.diag_part(covariance) + variance
+        return Gaussian(mean, tf.linalg.set_diag(covariance, diagonal))
+
+
+class _Draws(Passage):
+    """Points travel as draws from every layer."""
+
+    def __init__(self, weights: Sequence[Weights], noise_variances: Sequence[TensorType]) -> None:
+        self._weights = iter(weights)
+        self._noise_variances = iter([*noise_variances, 0.0])
+
+    def condition(
+        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
+    ) -> Conditional:
+        rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        shape = [*leading_shape(inputs), layer.num_latent_gps]
+        mean, variance = (
+            tf.reshape(x, shape) for x in at_points(layer, rows, *next(self._weights))
+        )
+        self._conditional = Conditional(mean, variance + next(self._noise_variances))
+        return self._conditional
+
+    def sample(self, noise: TensorType | None) -> tf.Tensor:
+        return sample_gaussians(self._conditional, noise)
 
 
 def _inducing_moments(
@@ -295,9 +358,5 @@ def _inducing_moments(
     return tf.cast(mean, float_type), tf.cast(own, float_type)
 
 
-def _add_noise(output: Gaussian, variance: TensorType) -> Gaussian:
-    mean, covariance = output
-    if covariance.shape.rank == 3:
-        diagonal = tf.linalg.diag_part(covariance) + variance
-        return Gaussian(mean, tf.linalg.set_diag(covariance, diagonal))
-    return Gaussian(mean, covariance + variance)
+def _in_default_float(weights: Sequence[Weights]) -> list[Weights]:
+    return [Weights(*(tf.cast(x, gpflow.default_float()) for x in each)) for each in weights]

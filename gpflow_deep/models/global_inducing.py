@@ -7,24 +7,26 @@ from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.base import InputData, Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..layers import GPLayer
+from ..layers import GPLayer, Layer
 from ..numerics.draws import standard_normals
 from ..numerics.linalg import rows_times
-from ..posteriors.layerwise import Explained
-from ..posteriors.mixture import Mixture, equal_log_weights, in_parts
+from ..posteriors.base import Conditional
+from ..posteriors.explained import Explained
+from ..posteriors.layerwise import IndependentGaussian, LayerPosterior
+from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.pseudo_observations import PseudoObservations
-from ..validation import check_noise, check_positive_integer
-from .base import LayerOutput, SampledDeepGPModel
+from ..validation import check_positive_integer
 from .global_inducing_parts import (
     LayerPosteriors,
     build_posteriors,
     inducing_points,
     place_inducing_inputs,
 )
+from .passage import JointPassage, Passage, sample_gaussians, walk
+from .variational import VariationalDeepGPModel
 
 __all__ = ["GlobalInducingDeepGP"]
 
@@ -39,7 +41,7 @@ class Chain(NamedTuple):
     draws: list[tf.Tensor]  # whitened U_l [S, T, M], of all layers but perhaps the last
 
 
-class GlobalInducingDeepGP(SampledDeepGPModel):
+class GlobalInducingDeepGP(VariationalDeepGPModel):
     r"""
     A deep GP with inducing inputs U_0 at the bottom only: those of every other layer are the inducing outputs
     of the layer below, sampled from
@@ -111,86 +113,75 @@ class GlobalInducingDeepGP(SampledDeepGPModel):
         )
         self.estimator = estimator
         self.kl_weight = kl_weight
+        self._name_parts()
 
-    # The objective.
+    @property
+    def inducing_posterior(self) -> list[LayerPosterior]:
+        """q(U_l | U_{l-1}) of each layer."""
+        return self.inducing_posteriors
 
-    @tf.autograph.experimental.do_not_convert
-    def maximum_log_likelihood_objective(
-        self, data: RegressionData, noise: Sequence[TensorType] | None = None
-    ) -> tf.Tensor:
-        """The ELBO, which training maximises."""
-        return self.elbo(data, noise)
-
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
-    def elbo(self, data: RegressionData, noise: Sequence[TensorType] | None = None) -> tf.Tensor:
-        r"""
-        The evidence lower bound, an average over S draws of
-        :math:`\tfrac{N}{|B|} \sum_n E[\log p(y_n | f^L_n)] - \sum_l KL[q(U_l | U_{l-1}) \| p(U_l | U_{l-1})]`
-        (Ober & Aitchison 2021, Eq. 23), by the model's ``estimator``.
-
-        :param data: inputs [N, D] and targets [N, P].
-        :param noise: the draws of :meth:`draw_noise`; drawn if not given. Fix them for a
-            deterministic objective (``gpflow.optimizers.Scipy``).
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         """
-        X, Y = self._check_data(data)
-        sampled = self._num_sampled
-        if noise is None:
-            noise = self.draw_noise(tf.shape(X)[0])
-        else:
-            noise = check_noise(noise, self._training_shapes(None, X.shape[0]))
-        chain = self._propagate_inducing(noise[sampled:])
-        F, mean, variance = self._walk(X, _in_default_float(chain), noise[:sampled])[-1]
-        log_weights = equal_log_weights(tf.shape(mean)[0])
-        if F is None:
-            fit = self._expected_log_likelihood(X, Mixture(mean, variance, log_weights), Y)
-        else:
-            draws = Mixture(F, tf.zeros_like(F), log_weights)
-            densities = self._through_likelihood(self._density_of_draws, X, draws, Y)
-            fit = tf.reduce_mean(densities, axis=0)
-        weight = self.kl_weight() if callable(self.kl_weight) else self.kl_weight
-        weight = tf.cast(weight, gpflow.default_float())
-        return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - weight * self._divergence(chain)
+        The (q_mu, q_sqrt) pairs that ``gpflow.optimizers.NaturalGradient`` takes, of the layers whose
+        posterior is an ``IndependentGaussian``.
 
-    def _density_of_draws(
-        self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor
-    ) -> tf.Tensor:
-        return self.likelihood.log_prob(X, F, Y)
+        :raises NotImplementedError: where none is.
+        """
+        pairs = [
+            (q.q_mu, q.q_sqrt)
+            for q in self.inducing_posteriors
+            if isinstance(q, IndependentGaussian)
+        ]
+        if not pairs:
+            raise NotImplementedError(
+                "gpflow.optimizers.NaturalGradient updates q_mu and q_sqrt, which pseudo-observations have"
+                " not: their parameters are pseudo-outputs and precisions. Train them with Adam."
+            )
+        return pairs
 
-    def _divergence(self, chain: Chain) -> tf.Tensor:
-        """KL divergence from the prior, or its estimate: summed over the layers, averaged over the draws."""
-        if self.estimator == "monte_carlo":
-            terms = [-q.log_ratio(v) for q, v in zip(chain.conditionals, chain.draws)]
-        else:
-            terms = [q.prior_kl() for q in chain.conditionals]
-        total = tf.add_n([tf.reduce_mean(term) for term in terms])
-        return tf.cast(total, gpflow.default_float())
+    @tf.autograph.experimental.do_not_convert
+    def prior_kl(self, num_samples: int | None = None, seed: TensorType | None = None) -> tf.Tensor:
+        """
+        KL divergence of the posterior of all inducing outputs from their prior: exact for one layer, else
+        averaged over S draws of those of the layers below each.
+
+        :param num_samples: S; the model's own by default.
+        :param seed: as for :meth:`draw_noise`.
+        """
+        S = self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        chain = self._draw_chain(S, seed)
+        return _average([q.prior_kl() for q in chain.conditionals])
+
+    # What is prepared, and the passage.
+
+    def _kl_weight(self) -> TensorType:
+        return self.kl_weight() if callable(self.kl_weight) else self.kl_weight
 
     @property
     def _num_sampled(self) -> int:
-        """How many layers training samples."""
         return len(self.layers) - (self.estimator == "marginal")
 
-    def _training_shapes(
-        self, num_samples: int | None, num_data: TensorType
+    def _inducing_shapes(
+        self, num_samples: TensorType | None, num_layers: int, training: bool = False
     ) -> list[list[TensorType | None]]:
-        return self._noise_shapes(num_samples, num_data, self._num_sampled)
-
-    def _noise_shapes(
-        self, num_samples: int | None, num_data: TensorType, num_layers: int
-    ) -> list[list[TensorType | None]]:
-        layers = self.layers[:num_layers]
-        points = [[num_samples, num_data, layer.num_latent_gps] for layer in layers]
-        return points + self._inducing_shapes(num_samples, num_layers)
-
-    def _inducing_shapes(self, num_samples: int | None, num_layers: int) -> list[list[int | None]]:
         return [
             [num_samples, q.num_latent_gps, q.num_inducing]
             for q in self.inducing_posteriors[:num_layers]
             for _ in range(q.num_noise)
         ]
+
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Chain:
+        """The chain of given draws; that of predictions, whose draws are always the same, without them."""
+        if noise or len(self.layers) == 1:
+            return self._propagate_inducing(noise)
+        return self._draw_chain(self.num_prediction_samples, [self.seed, 0])
+
+    def _draw_chain(self, num_samples: int, seed: TensorType | None = None) -> Chain:
+        shapes = self._inducing_shapes(num_samples, len(self.layers) - 1)
+        return self._propagate_inducing(standard_normals(shapes, seed, tf.float64))
 
     def _propagate_inducing(self, noise: Sequence[tf.Tensor]) -> Chain:
         """
@@ -204,7 +195,7 @@ class GlobalInducingDeepGP(SampledDeepGPModel):
         for layer, q in zip(self.layers, self.inducing_posteriors):
             if layer.inducing_variable is not None:
                 U = tf.cast(inducing_points(layer), tf.float64)[None]
-            mean = tf.cast(layer.prior_mean(tf.cast(U, gpflow.default_float())), U.dtype)
+            mean = tf.cast(layer.latent_mean(tf.cast(U, gpflow.default_float())), U.dtype)
             mean = tf.linalg.matrix_transpose(mean)
             K, factor = layer.factorise_at(U)
             conditional = q.condition(K, factor, mean)
@@ -218,55 +209,60 @@ class GlobalInducingDeepGP(SampledDeepGPModel):
                 U = tf.linalg.matrix_transpose(U)
         return chain
 
-    def _walk(
-        self, X: tf.Tensor, chain: Chain, noise: Sequence[TensorType]
-    ) -> list[tuple[tf.Tensor | None, tf.Tensor, tf.Tensor]]:
-        """
-        Carry the inputs through the layers: condition on the inducing points, sample.
+    def _divergence(self, prepared: Chain, passage: Passage) -> tf.Tensor:
+        """KL divergence from the prior, or its estimate: summed over the layers, averaged over the draws."""
+        if self.estimator == "monte_carlo":
+            return _average(
+                [-q.log_ratio(v) for q, v in zip(prepared.conditionals, prepared.draws)]
+            )
+        return _average([q.prior_kl() for q in prepared.conditionals])
 
-        :param X: inputs [N, D].
-        :param noise: [S, N or 1, T_l] for as many layers as are to be sampled.
-        :return: for each layer its draws [S, N, T_l] (``None`` where there was no noise), their mean and
-            variance.
-        """
-        outputs: list[tuple[tf.Tensor | None, tf.Tensor, tf.Tensor]] = []
-        F = X[None]
-        for index, layer in enumerate(self.layers):
-            Kuf, prior_variance = layer.covariances(F, chain.inputs[index])
-            explained = _explain(chain, index, Kuf)
-            mean = explained.mean + layer.prior_mean(F)
-            variance = explained.variance(prior_variance)
-            sampled = index < len(noise)
-            if sampled:
-                F = mean + tf.sqrt(variance) * noise[index]
-            outputs.append((F if sampled else None, mean, variance))
-        return outputs
+    def _passage(self, prepared: Chain, full_output_cov: bool = False) -> Passage:
+        return _GivenInducing(_in_default_float(prepared))
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "X: [N, D]",
-    )
-    def propagate(
-        self, X: InputData, noise: Sequence[TensorType] | None = None
-    ) -> list[LayerOutput]:
-        """
-        Draws of every layer, with the conditionals given the inducing outputs that they come from.
+    def _joint_passage(
+        self,
+        prepared: Chain,
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        # The chain at hand is of other draws: new functions need new ones. Given the draws of the layers
+        # below, the last layer's inducing outputs are integrated out in any case.
+        chain = prepared if marginal else self._draw_chain(num_samples, seed)
+        chain = _in_default_float(chain)
 
-        :param X: inputs.
-        :param noise: standard normal draws: [S, N, T_l] for each layer, then for each layer [S, T_l, M] as in
-            :meth:`draw_noise`; drawn if not given.
-        """
-        X, L = self._as_inputs(X, "X"), len(self.layers)
-        if noise is None:
-            noise = standard_normals(self._noise_shapes(self.num_samples, tf.shape(X)[0], L))
+        def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
+            Kuf, _ = layer.covariances(inputs, chain.inputs[index])
+            return _explain(chain, index, Kuf)
+
+        return JointPassage(explain, full_output_cov=full_output_cov)
+
+    @property
+    def _num_joint_samples(self) -> int:
+        return self.num_prediction_samples if len(self.layers) > 1 else 1
+
+    def _prediction(
+        self, prepared: Chain, num_samples: int | None, noise: Noise
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+        if noise is not None:
+            points, inducing = self._noise(noise, 1, len(self.layers) - 1)
+            if len(self.layers) > 1:
+                prepared = self._propagate_inducing(inducing)
         else:
-            noise = check_noise(noise, self._noise_shapes(None, X.shape[0], L))
-        chain = _in_default_float(self._propagate_inducing(noise[L:]))
-        S = tf.shape(noise[0])[0]
-        return [
-            LayerOutput(*(tf.broadcast_to(x, [S, *tf.unstack(tf.shape(x)[1:])]) for x in output))
-            for output in self._walk(X, chain, noise[:L])
-        ]
+            if num_samples not in (None, _num_samples(prepared)) and prepared.draws:
+                S = check_positive_integer(num_samples, "num_samples")
+                prepared = self._draw_chain(S, [self.seed, 0])
+            points = self._prediction_noise(_num_samples(prepared))
+        return prepared, points, equal_log_weights(_num_samples(prepared))
+
+    def _sample_f(
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
+    ) -> tf.Tensor:
+        if not full_cov:
+            prepared = self._draw_chain(num_samples)
+        return super()._sample_f(X, num_samples, full_cov, prepared)
 
     def function_variances(self, X: InputData, num_samples: int = 100) -> list[tf.Tensor]:
         """
@@ -279,103 +275,37 @@ class GlobalInducingDeepGP(SampledDeepGPModel):
         """
         X, L = self._as_matrix(X), len(self.layers)
         S = check_positive_integer(num_samples, "num_samples")
-        noise = standard_normals(self._noise_shapes(S, tf.shape(X)[0], L), [self.seed, 1])
-        chain = _in_default_float(self._propagate_inducing(noise[L:]))
+        shapes = self._point_shapes(S, tf.shape(X)[0], L) + self._inducing_shapes(S, L)
+        noise = standard_normals(shapes, [self.seed, 1])
+        passage = self._passage(self._propagate_inducing(noise[L:]))
         return [
             tf.reduce_mean(tf.math.reduce_variance(mean, axis=0), axis=0)
             + tf.reduce_mean(variance, axis=[0, 1])
-            for _, mean, variance in self._walk(X, chain, noise[:L])
+            for mean, variance in (
+                step.conditional for step in walk(self.layers, passage, X, noise[:L])
+            )
         ]
 
-    # Predictions: the last layer is integrated out, whatever the estimator.
 
-    def _prepare(self, num_samples: int | None = None) -> Chain:
-        S = self.num_prediction_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return self._draw_chain(S, [self.seed, 0])
+class _GivenInducing(Passage):
+    """Point by point, given the inducing points' own way through the layers (Algorithm 2, its lines on F)."""
 
-    def _draw_chain(self, num_samples: int, seed: TensorType | None = None) -> Chain:
-        shapes = self._inducing_shapes(num_samples, len(self.layers) - 1)
-        noise = standard_normals(shapes, seed, tf.float64)
-        return _in_default_float(self._propagate_inducing(noise))
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._index = 0
 
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Chain) -> Mixture:
-        if num_samples not in (None, _num_samples(prepared)) and prepared.draws:
-            prepared = self._prepare(num_samples)
-        S = _num_samples(prepared)
-        noise = self._prediction_noise(S)
+    def condition(
+        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
+    ) -> Conditional:
+        index, self._index = self._index, self._index + 1
+        Kuf, prior_variance = layer.covariances(inputs, self._chain.inputs[index])
+        explained = _explain(self._chain, index, Kuf)
+        mean = explained.mean + layer.latent_mean(inputs)
+        self._conditional = Conditional(mean, explained.variance(prior_variance))
+        return self._conditional
 
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return self._walk(X, prepared, noise)[-1][1:]
-
-        means, variances = in_parts(part, Xnew, S)
-        return Mixture(means, variances, equal_log_weights(S))
-
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Chain) -> Mixture:
-        # Given their inputs, the outputs are independent.
-        means, variances, log_weights = self._mixture(Xnew, None, prepared)
-        return Mixture(means, tf.linalg.diag(variances), log_weights)
-
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Chain) -> Mixture:
-        F, mean, covariance = self._walk_jointly(Xnew, prepared, [self.seed, 2])
-        return Mixture(mean, covariance, equal_log_weights(_num_samples(prepared)))
-
-    def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
-    ) -> tf.Tensor:
-        # The chain at hand is of other draws: new functions need new ones.
-        chain = self._draw_chain(num_samples)
-        if full_cov:
-            F, mean, covariance = self._walk_jointly(Xnew, chain)
-            M = chain.inputs[-1].shape[1]
-            return self._draw_jointly(self.layers[-1], F, mean, covariance, M, num_samples)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            N, layers = tf.shape(X)[0], self.layers
-            noise = standard_normals([[num_samples, N, layer.num_latent_gps] for layer in layers])
-            return (self._walk(X, chain, noise)[-1][0],)
-
-        return in_parts(part, Xnew, num_samples)[0]
-
-    def _walk_jointly(
-        self, X: tf.Tensor, chain: Chain, seed: TensorType | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """
-        Coherent draws of the hidden functions over all points, and the last layer's joint distribution.
-
-        :return: the last layer's inputs [S or 1, N, D], mean [S or 1, N, P] and covariance
-            [S or 1, P or 1, N, N].
-        """
-        F, S = X[None], _num_samples(chain)
-        seeds = [None] * len(self.layers)
-        if seed is not None:
-            seeds = tf.unstack(tf.random.experimental.stateless_split(seed, len(self.layers)))
-        for index, layer in enumerate(self.layers):
-            Kuf, _ = layer.covariances(F, chain.inputs[index])
-            explained = _explain(chain, index, Kuf)
-            mean = explained.mean + layer.prior_mean(F)
-            covariance = explained.covariance(layer.prior_covariance(F))
-            if index < len(self.layers) - 1:
-                M = Kuf.shape[2]
-                F = self._draw_jointly(layer, F, mean, covariance, M, S, seeds[index])
-        return F, mean, covariance
-
-    @staticmethod
-    def _draw_jointly(
-        layer: GPLayer,
-        F: tf.Tensor,
-        mean: tf.Tensor,
-        covariance: tf.Tensor,
-        num_inducing: int,
-        num_samples: int,
-        seed: TensorType | None = None,
-    ) -> tf.Tensor:
-        """Draws [S, N, T] of a layer's functions over all points."""
-        factor = layer.factorise_joint(covariance, F, num_inducing)  # [S or 1, K, N, N]
-        shape = [num_samples, layer.num_latent_gps, tf.shape(mean)[1]]
-        (noise,) = standard_normals([shape], seed)
-        return mean + tf.linalg.matrix_transpose(rows_times(noise, factor, transpose=True))
+    def sample(self, noise: TensorType | None) -> tf.Tensor:
+        return sample_gaussians(self._conditional, noise)
 
 
 def _explain(chain: Chain, index: int, Kuf: tf.Tensor) -> Explained:
@@ -394,3 +324,9 @@ def _num_samples(chain: Chain) -> int:
 
 def _in_default_float(chain: Chain) -> Chain:
     return tf.nest.map_structure(lambda x: tf.cast(x, gpflow.default_float()), chain)
+
+
+def _average(terms: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Of terms [S or 1] one a layer: summed over the layers, averaged over the draws."""
+    total = tf.add_n([tf.reduce_mean(term) for term in terms])
+    return tf.cast(total, gpflow.default_float())

@@ -91,9 +91,9 @@ def _contract_last(W: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "A: [N, S, M]",
+    "A: [S, N, M]",
     "C: [P, M, M]",
-    "return: [N, S, P]",
+    "return: [S, N, P]",
 )
 def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     """
@@ -105,12 +105,12 @@ def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def forms(A: tf.Tensor, C: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        rows = tf.reshape(A, [-1, M])  # [N S, M]
-        products = tf.matmul(rows, tf.reshape(C, [-1, M]), transpose_b=True)  # [N S, P M]
-        W = tf.reshape(products, [-1, num_forms, M])  # [N S, P, M]
+        rows = tf.reshape(A, [-1, M])  # [S N, M]
+        products = tf.matmul(rows, tf.reshape(C, [-1, M]), transpose_b=True)  # [S N, P M]
+        W = tf.reshape(products, [-1, num_forms, M])  # [S N, P, M]
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            g = tf.reshape(upstream, [-1, num_forms])  # [N S, P]
+            g = tf.reshape(upstream, [-1, num_forms])  # [S N, P]
             scaled = tf.reshape(g[:, :, None] * rows[:, None, :], [-1, num_forms * M])
             d_rows = 2.0 * tf.matmul(g[:, None, :], W)[:, 0, :]
             d_C = tf.matmul(scaled, rows, transpose_a=True)
@@ -122,41 +122,43 @@ def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "A: [N, S, M]",
+    "A: [S, N, M]",
     "C: [P, M, K]",
-    "B: [N, R, K]",
-    "return: [N, S, P]",
+    "B: [R, N, K]",
+    "return: [S, N, P]",
 )
 def bilinear_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
     ``a^T C_p b`` for every pair of rows of ``A`` and ``B`` and every ``C_p``.
 
     ``B`` has R = S rows a point, or R = 1 where all samples share it: the products with C are then
-    computed for N points, not for N S.
+    computed for N points, not for S N.
     """
     num_forms, M, K = C.shape
-    shared = B.shape[1] == 1
+    shared = B.shape[0] == 1
 
     @tf.custom_gradient
     def forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        rows = tf.reshape(B, [-1, K])  # [N R, K]
+        rows = tf.reshape(B, [-1, K])  # [R N, K]
         stacked = tf.reshape(C, [-1, K])  # [P M, K]
-        products = tf.matmul(rows, stacked, transpose_b=True)  # [N R, P M]
-        leading = leading_shape(A)
+        products = tf.matmul(rows, stacked, transpose_b=True)  # [R N, P M]
         if shared:
+            # The samples of a point meet its products in one small matrix product.
+            by_point = tf.transpose(A, [1, 0, 2])  # [N, S, M]
             W = tf.reshape(products, [-1, num_forms, M])  # [N, P, M]
-            value = tf.matmul(A, W, transpose_b=True)
+            value = tf.transpose(tf.matmul(by_point, W, transpose_b=True), [1, 0, 2])
         else:
-            W = tf.reshape(products, [*leading, num_forms, M])  # [N, S, P, M]
+            W = tf.reshape(products, [*leading_shape(A), num_forms, M])  # [S, N, P, M]
             value = _contract_last(W, A)
 
         def gradient(g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             if shared:
-                d_A = tf.matmul(g, W)
-                d_W = tf.matmul(g, A, transpose_a=True)  # [N, P, M]
+                g = tf.transpose(g, [1, 0, 2])  # [N, S, P]
+                d_A = tf.transpose(tf.matmul(g, W), [1, 0, 2])
+                d_W = tf.matmul(g, by_point, transpose_a=True)  # [N, P, M]
             else:
                 d_A = tf.matmul(g[..., None, :], W)[..., 0, :]
-                d_W = g[..., None] * A[..., None, :]  # [N, S, P, M]
+                d_W = g[..., None] * A[..., None, :]  # [S, N, P, M]
             d_products = tf.reshape(d_W, [-1, num_forms * M])
             d_C = tf.matmul(d_products, rows, transpose_a=True)
             d_B = tf.matmul(d_products, stacked)
@@ -171,18 +173,18 @@ def diagonal_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
     ``a_t^T C_t b_t`` for t = 1..T: covariances between GPs of the same index in two layers.
 
-    :param A: basis of one layer, [N, S, M], or [N, S, T', M] with T' >= T where every GP has its own.
+    :param A: basis of one layer, [S, N, M], or [S, N, T', M] with T' >= T where every GP has its own.
     :param C: covariance blocks, [T, M, K].
-    :param B: basis of the other layer, [N, R, K] or [N, R, T', K], with R = S or 1.
-    :return: [N, S, T].
+    :param B: basis of the other layer, [R, N, K] or [R, N, T', K], with R = S or 1.
+    :return: [S, N, T].
     """
     if A.shape.rank == 3 and B.shape.rank == 3:
         return bilinear_forms(A, C, B)
     num_gps = C.shape[0]
     if B.shape.rank == 3:
-        products = tf.einsum("tmk,nrk->nrtm", C, B)
+        products = tf.einsum("tmk,rnk->rntm", C, B)
     else:
-        products = tf.einsum("tmk,nrtk->nrtm", C, B[:, :, :num_gps])
+        products = tf.einsum("tmk,rntk->rntm", C, B[:, :, :num_gps])
     return tf.reduce_sum(_per_gp(A, num_gps) * products, axis=-1)
 
 
@@ -190,19 +192,19 @@ def pair_forms(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
     ``a_t^T C_tu b_u`` for all t = 1..T, u = 1..U: covariances between all GPs of two layers.
 
-    :param A: [N, S, M], or [N, S, T, M] where every GP has its own basis.
+    :param A: [S, N, M], or [S, N, T, M] where every GP has its own basis.
     :param C: [T, U, M, K].
-    :param B: [N, R, K] or [N, R, U, K], with R = S or 1.
-    :return: [N, S, T, U].
+    :param B: [R, N, K] or [R, N, U, K], with R = S or 1.
+    :return: [S, N, T, U].
     """
     T, U, M, K = C.shape
     if A.shape.rank == 3 and B.shape.rank == 3:
         flat = bilinear_forms(A, tf.reshape(C, [T * U, M, K]), B)
         return tf.reshape(flat, [*leading_shape(flat), T, U])
     if B.shape.rank == 3:
-        products = tf.einsum("tumk,nrk->nrtum", C, B)
+        products = tf.einsum("tumk,rnk->rntum", C, B)
     else:
-        products = tf.einsum("tumk,nruk->nrtum", C, B[:, :, :U])
+        products = tf.einsum("tumk,rnuk->rntum", C, B[:, :, :U])
     return tf.reduce_sum(_per_gp(A, T)[..., None, :] * products, axis=-1)
 
 
@@ -210,9 +212,9 @@ def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     """
     ``a_t^T C_tu a_u`` for all pairs of GPs of one layer, where ``C_ut = C_tu^T``.
 
-    :param A: [N, S, M], or [N, S, T, M] where every GP has its own basis.
+    :param A: [S, N, M], or [S, N, T, M] where every GP has its own basis.
     :param C: [T, T, M, M].
-    :return: [N, S, T, T], symmetric.
+    :return: [S, N, T, T], symmetric.
     """
     T = C.shape[0]
     if A.shape.rank == 4:
@@ -228,7 +230,7 @@ def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 
 
 def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
-    """The bases of the first ``num_gps`` GPs, with an axis for them: [N, S, 1 or num_gps, M]."""
+    """The bases of the first ``num_gps`` GPs, with an axis for them: [S, N, 1 or num_gps, M]."""
     return basis[:, :, None, :] if basis.shape.rank == 3 else basis[:, :, :num_gps, :]
 
 
@@ -272,7 +274,7 @@ def squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
 
 
 def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:
-    """The first two dimensions of ``x`` [N, S, ...], static where they are known."""
+    """The first two dimensions of ``x`` [S, N, ...], static where they are known."""
     dynamic = tf.shape(x)
     return [dynamic[i] if x.shape[i] is None else x.shape[i] for i in range(2)]
 

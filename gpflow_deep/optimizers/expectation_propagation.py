@@ -83,7 +83,7 @@ class _Updates:
                     tf.linalg.triangular_solve(factor, inner, adjoint=True),
                 )
             )
-        *_, (mean, covariance) = model._walk(X, weights)
+        mean, covariance = model._match_moments(X, weights)[-1]
         noise = model._likelihood_noise()
         return log_normaliser(model.likelihood, X, mean, covariance, Y, 1.0, noise)
 

@@ -48,8 +48,8 @@ tightly: the test score may be better among the data, the bound and the score aw
 class Conditional(NamedTuple):
     """A layer's function values given the draws of the layers below (Eqs. 10 and 11)."""
 
-    mean: tf.Tensor  # [N, S, T]
-    covariance: tf.Tensor  # [N, S, T, T], or its diagonal [N, S, T] where the rest is zero
+    mean: tf.Tensor  # [S, N, T]
+    covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
 class Moments(NamedTuple):
@@ -76,7 +76,7 @@ class Recursion(ABC):
 
     @abstractmethod
     def sample(self, noise: tf.Tensor) -> tf.Tensor:
-        """A draw [N, S, T] from the last conditional, made of standard normal ``noise``."""
+        """A draw [S, N, T] from the last conditional, made of standard normal ``noise``."""
 
 
 class InducingPosterior(Module, ABC):
@@ -137,10 +137,10 @@ class InducingPosterior(Module, ABC):
         """L e for ``noise`` e, both per layer [S, T_l, M_l]."""
 
     @abstractmethod
-    def output_covariance(self, moments: Moments) -> tf.Tensor:
+    def output_factor(self, moments: Moments) -> tf.Tensor:
         """
-        Covariance of the last layer's inducing outputs given the noise of the layers below: [P, M, M], or
-        [P, P, M, M] where its GPs are coupled.
+        Factors of the last layer's inducing outputs given the noise of the layers below, v_p = m_p + F_p e:
+        [P, M, M], or [P, M, P M] where its GPs are coupled, and e is common to them.
 
         :param moments: what :meth:`moments` returned.
         """

@@ -36,7 +36,7 @@ class _Blocks(NamedTuple):
 
 
 def project_covariance(projection: Projection, own: tf.Tensor) -> tf.Tensor:
-    """S~ of a layer [N, S, T, T], for ``own`` [T, T, M, M], the covariance of its GPs less the prior's."""
+    """S~ of a layer [S, N, T, T], for ``own`` [T, T, M, M], the covariance of its GPs less the prior's."""
     forms = covariance_forms(projection.basis, own)
     # Never negative in exact arithmetic; in float32 rounding makes it so.
     diagonal = tf.maximum(tf.linalg.diag_part(forms) + projection.variance, 0.0)
@@ -126,11 +126,9 @@ class BlockStructured(InducingPosterior):
             for part, t, m in zip(parts, self.num_latent_gps, self.num_inducing)
         ]
 
-    def output_covariance(self, moments: Moments) -> tf.Tensor:
+    def output_factor(self, moments: Moments) -> tf.Tensor:
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
-        own = moments.factor[-P * M :, -P * M :]
-        last = len(self.num_latent_gps) - 1
-        return self._block(last, last, tf.matmul(own, own, transpose_b=True))
+        return tf.reshape(moments.factor[-P * M :, -P * M :], [P, M, P * M])
 
 
 class FullyCoupled(BlockStructured):
@@ -166,9 +164,9 @@ class _DenseRecursion(Recursion):
         super().__init__(jitter)
         self._layers = layers
         self._bases: list[tf.Tensor] = []
-        self._below: list[list[tf.Tensor]] = []  # per layer its R, block by block: [N, S, T_k, T_l]
-        self._own: list[tf.Tensor] = []  # per layer the diagonal block of G: [N, S, T_l, T_l]
-        self._noise: list[tf.Tensor] = []  # per layer z as a column: [N, S, T_l, 1]
+        self._below: list[list[tf.Tensor]] = []  # per layer its R, block by block: [S, N, T_k, T_l]
+        self._own: list[tf.Tensor] = []  # per layer the diagonal block of G: [S, N, T_l, T_l]
+        self._noise: list[tf.Tensor] = []  # per layer z as a column: [S, N, T_l, 1]
 
     def condition(self, projection: Projection) -> Conditional:
         layer = self._layers[len(self._bases)]

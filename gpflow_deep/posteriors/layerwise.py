@@ -21,42 +21,14 @@ from gpflow.base import Module, Parameter
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import rows_times, solve_rows
 from ..validation import check_positive_integer
+from .explained import Explained
 
 __all__ = [
-    "Explained",
     "IndependentGaussian",
     "InducingConditional",
     "LayerPosterior",
     "Prior",
 ]
-
-
-# Rounding makes variances at inducing inputs zero or negative; from here on square roots have gradients.
-_LEAST_VARIANCE = 1e-24
-
-
-class Explained(NamedTuple):
-    """
-    What a layer's posterior says about function values whose covariance with the inducing outputs is K_MN,
-    the inducing outputs integrated out: their mean, less the mean function's, and their covariance, which is
-    the prior's plus added^T added less removed^T removed.
-    """
-
-    mean: tf.Tensor  # [S, N, T]
-    removed: tf.Tensor  # [S, K or T, M, N]
-    added: tf.Tensor  # [S, T, M, N], or empty: [S, 1, 0, N]
-
-    def variance(self, prior: tf.Tensor) -> tf.Tensor:
-        """The variances [S, N, T], for the prior's [S, K, N]."""
-        change = tf.reduce_sum(tf.square(self.added), axis=-2)
-        change -= tf.reduce_sum(tf.square(self.removed), axis=-2)
-        variance = tf.linalg.matrix_transpose(tf.maximum(prior + change, _LEAST_VARIANCE))
-        return tf.broadcast_to(variance, tf.shape(self.mean))
-
-    def covariance(self, prior: tf.Tensor) -> tf.Tensor:
-        """Likewise over all points jointly: [S, K or T, N, N]."""
-        change = tf.matmul(self.added, self.added, transpose_a=True)
-        return prior + change - tf.matmul(self.removed, self.removed, transpose_a=True)
 
 
 class InducingConditional(Protocol):
@@ -129,7 +101,7 @@ class _PriorConditional(NamedTuple):
 
     def explain(self, Kuf: tf.Tensor) -> Explained:
         mean = tf.linalg.matrix_transpose(rows_times(self.mean, Kuf))
-        return Explained(mean, Kuf[:, :, :0], Kuf[:, :, :0])
+        return Explained(mean, Kuf[:, :, :0], None)
 
 
 class IndependentGaussian(LayerPosterior):

@@ -34,14 +34,14 @@ class _Layer(NamedTuple):
 
 
 def project_mean(projection: Projection, mean: tf.Tensor) -> tf.Tensor:
-    """mu~ [N, S, T] of Theorem 1, for the mean ``mean`` [M, T] of the inducing outputs."""
+    """mu~ [S, N, T] of Theorem 1, for the mean ``mean`` [M, T] of the inducing outputs."""
     if projection.basis.shape.rank == 3:
         return tf.matmul(projection.basis, mean) + projection.mean
     return tf.einsum("nstm,mt->nst", projection.basis, mean) + projection.mean
 
 
 def project_variance(projection: Projection, own: tf.Tensor) -> tf.Tensor:
-    """The diagonal of S~, [N, S, T], for ``own`` [T, M, M], the covariance of each GP less the prior's."""
+    """The diagonal of S~, [S, N, T], for ``own`` [T, M, M], the covariance of each GP less the prior's."""
     basis = projection.basis
     shared = basis.shape.rank == 3
     forms = quadratic_forms(basis, own) if shared else diagonal_forms(basis, own, basis)
@@ -118,9 +118,8 @@ class MeanField(InducingPosterior):
     def _factor_times(self, factor: list[tf.Tensor], noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.einsum("tmk,stk->stm", L, e) for L, e in zip(factor, noise)]
 
-    def output_covariance(self, moments: Moments) -> tf.Tensor:
-        L = moments.factor[-1]
-        return tf.matmul(L, L, transpose_b=True)
+    def output_factor(self, moments: Moments) -> tf.Tensor:
+        return moments.factor[-1]
 
 
 class _IndependentRecursion(Recursion):

@@ -18,20 +18,19 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..numerics.linalg import cholesky
+from ..numerics.parts import ROWS, in_parts
 from ..validation import as_real_tensor, check_positive_integer, check_targets
 
 __all__ = [
     "Mixture",
     "MixturePredictor",
+    "average",
     "equal_log_weights",
-    "in_parts",
-    "independent_outputs",
     "sample_joint_mixture",
     "sample_mixture",
 ]
 
-# How many sampled inputs a prediction carries through the layers at once.
-_ROWS = 16_384
+Noise = Sequence[TensorType] | None
 
 
 class Mixture(NamedTuple):
@@ -46,9 +45,9 @@ class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
-    A subclass has ``layers`` and a ``likelihood``, and says what the components are and what can be
-    computed before the inputs are known. AutoGraph is kept out, here as in the models: there is no Python
-    control flow to convert, and to look for it takes most of the time of tracing.
+    What the components are, a model says by the methods at the beginning; a posterior asks its model, with
+    what it has computed before. AutoGraph is kept out, here as in the models: there is no Python control
+    flow to convert, and to look for it takes most of the time of tracing.
     """
 
     layers: Sequence[Layer]
@@ -59,42 +58,49 @@ class MixturePredictor(ABC):
         """All that the predictions need and that no input enters."""
 
     @abstractmethod
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
-        """The components at each point."""
-
-    @abstractmethod
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        """Likewise with the covariance of the outputs as variances: [S, N, P, P]."""
-
-    @abstractmethod
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        """Likewise with the covariance of the points as variances: [S, P, N, N]."""
-
-    def _full_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
+    def _prediction(
+        self, prepared: Any, num_samples: int | None, noise: Noise
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
         """
-        Likewise with the covariance of points and outputs: [S, N, P, N, P]. Here the outputs of a component
-        are independent.
+        What the components are made of: what was prepared, the draws or sites [S, N or 1, T_l] of the hidden
+        layers, and the logarithms of the components' weights [S].
         """
-        means, covariances, log_weights = self._joint_mixture(Xnew, prepared)
-        return Mixture(means, independent_outputs(covariances, means.shape[-1]), log_weights)
 
     @abstractmethod
-    def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
-    ) -> tf.Tensor:
+    def _mixture(
+        self,
+        X: tf.Tensor,
+        prediction: tuple[Any, list[TensorType], tf.Tensor],
+        full_output_cov: bool = False,
+    ) -> Mixture:
+        """The components at each point, or likewise with the covariance of the outputs [S, N, P, P]."""
+
+    @abstractmethod
+    def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
+        """
+        Likewise with the covariance of the points as variances, [S, P, N, N], or that of points and outputs,
+        [S, N, P, N, P].
+        """
+
+    @abstractmethod
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
         """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
 
     @tf.autograph.experimental.do_not_convert
-    def predict_f_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
+    def predict_f_mixture(
+        self, Xnew: InputData, num_samples: int | None = None, noise: Noise = None
+    ) -> Mixture:
         """
         The components of the posterior of the last layer's functions, point by point.
 
         :param Xnew: inputs [N, D].
         :param num_samples: number of components S; the model's ``num_prediction_samples`` by default. Where
             points travel by learned sites, these are the components, whatever it says.
+        :param noise: the standard normal draws that the components are made of, in place of the model's own:
+            as for the model's ``elbo``, [S, N, T_l] or, the same for all points, [S, 1, T_l].
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
-        return self._mixture(self._as_matrix(Xnew), num_samples, self._prepare())
+        return self._components(self._as_matrix(Xnew), num_samples, noise)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -106,57 +112,54 @@ class MixturePredictor(ABC):
         "return[1]: [batch..., N, P] if (not full_cov) and (not full_output_cov)",
     )
     def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
     ) -> MeanAndVariance:
         """
         Mean and variance of the posterior of the last layer's functions: moments of the mixture.
 
-        The same call gives the same answer: its draws are fixed by the model's ``seed``. Of a deep model the
-        draws with ``full_cov`` are others, of whole functions: mean and variances agree with those without
-        it to within the error of ``num_prediction_samples`` draws.
+        The same call gives the same answer: its draws are fixed by the model's ``seed``. With ``full_cov``
+        the correlations of the points are those of ``num_prediction_samples`` draws of whole functions; the
+        mean and the variances on the diagonal are those without it.
 
-        :param Xnew: inputs; with ``full_cov``, without batch dimensions.
+        :param Xnew: inputs.
         :param full_cov: return the covariance over the points (cubic in N).
         :param full_output_cov: return the covariance over the outputs.
+        :param noise: of the mean and the variances, as for :meth:`predict_f_mixture`.
         """
-        if full_cov and full_output_cov:
-            means, covariances, log_weights = self._full_mixture(
-                self._as_matrix(Xnew), self._prepare()
+        if not full_cov:
+            return self._by_rows(
+                lambda f, *_: _moments(f, full_output_cov), Xnew, noise, full_output_cov
             )
-            mean = _average(means, log_weights)
-            centred = means - mean
-            weighted = tf.exp(log_weights)[:, None, None] * centred
-            between = tf.tensordot(weighted, centred, [[0], [0]])  # [N, P, N, P]
-            return mean, _average(covariances, log_weights) + between
-        if full_cov:
-            means, covariances, log_weights = self._joint_mixture(
-                self._as_matrix(Xnew), self._prepare()
-            )
-            centred = tf.transpose(means - _average(means, log_weights), [2, 1, 0])  # [P, N, S]
-            between = tf.matmul(centred * tf.exp(log_weights), centred, transpose_b=True)
-            return _average(means, log_weights), _average(covariances, log_weights) + between
-        if full_output_cov:
-            flat, restore = self._as_rows(Xnew)
-            means, covariances, log_weights = self._output_mixture(flat, self._prepare())
-            mean = _average(means, log_weights)
-            centred = means - mean
-            outer = centred[..., :, None] * centred[..., None, :]
-            return restore(mean), restore(_average(covariances + outer, log_weights))
-        flat, restore = self._as_rows(Xnew)
-        mean, variance = _moments(self.predict_f_mixture(flat))
-        return restore(mean), restore(variance)
+        X = self._as_inputs(Xnew)
+        prepared = self._prepare()
+        prediction = self._prediction(prepared, None, noise)
+
+        def joint(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            mean, variance = _moments(self._mixture(X, prediction))
+            components = self._joint_mixture(X, prepared, full_output_cov)
+            return mean, _joint_covariance(components, variance, full_output_cov)
+
+        if X.shape.rank == 2:
+            return joint(X)
+        tail = ["N", "P", "N", "P"] if full_output_cov else ["P", "N", "N"]
+        return _over_batches(joint, X, self._output_dim, [["N", "P"], tail])
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
-        "Xnew: [N, D]",
-        "return: [N, P] if (num_samples is None)",
-        "return: [S, N, P] if (num_samples is not None)",
+        "Xnew: [batch..., N, D]",
+        "return: [batch..., N, P] if (num_samples is None)",
+        "return: [batch..., S, N, P] if (num_samples is not None)",
     )
     def predict_f_samples(
         self,
         Xnew: InputData,
         num_samples: int | None = None,
-        full_cov: bool = False,
+        full_cov: bool = True,
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """
@@ -164,31 +167,40 @@ class MixturePredictor(ABC):
 
         :param Xnew: inputs.
         :param num_samples: number of draws; a single one without the sample axis by default.
-        :param full_cov: draw coherent functions over all points (cubic in N), rather than each point
-            by itself.
+        :param full_cov: draw coherent functions over all points (cubic in N), as GPflow does by default,
+            rather than each point by itself.
         :param full_output_cov: accepted for GPflow's sake: draws of one point are always coherent over
             the outputs.
         """
         del full_output_cov
-        Xnew = self._as_matrix(Xnew)
-        if num_samples is None:
-            return self._sample_f(Xnew, 1, full_cov, self._prepare())[0]
-        S = check_positive_integer(num_samples, "num_samples")
-        return self._sample_f(Xnew, S, full_cov, self._prepare())
+        X = self._as_inputs(Xnew)
+        S = 1 if num_samples is None else check_positive_integer(num_samples, "num_samples")
+        prepared = self._prepare()
+
+        def draw(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return (self._sample_f(X, S, full_cov, prepared),)
+
+        if X.shape.rank == 2:
+            (draws,) = draw(X)
+        else:
+            (draws,) = _over_batches(draw, X, self._output_dim, [[S, "N", "P"]])
+        return tf.squeeze(draws, axis=-3) if num_samples is None else draws
 
     @tf.autograph.experimental.do_not_convert
-    def predict_y_mixture(self, Xnew: InputData, num_samples: int | None = None) -> Mixture:
+    def predict_y_mixture(
+        self, Xnew: InputData, num_samples: int | None = None, noise: Noise = None
+    ) -> Mixture:
         """
         The components of the predictive distribution of new observations, by their means and variances:
         exact for a Gaussian likelihood.
 
         :param Xnew: inputs [N, D].
+        :param num_samples: as for :meth:`predict_f_mixture`.
+        :param noise: likewise.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
         Xnew = self._as_matrix(Xnew)
-        f = self.predict_f_mixture(Xnew, num_samples)
-        mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, Xnew, f)
-        return Mixture(mean, variance, f.log_weights)
+        return self._observed(Xnew, self._components(Xnew, num_samples, noise))
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -197,21 +209,25 @@ class MixturePredictor(ABC):
         "return[1]: [batch..., N, P]",
     )
     def predict_y(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
     ) -> MeanAndVariance:
         """
         Mean and variance of new observations.
 
         :param full_cov: as in GPflow, only ``False`` is possible.
         :param full_output_cov: likewise.
+        :param noise: as for :meth:`predict_f_mixture`.
         """
         if full_cov or full_output_cov:
             raise NotImplementedError(
                 "predict_y: expected full_cov=False and full_output_cov=False, got True."
             )
-        flat, restore = self._as_rows(Xnew)
-        mean, variance = _moments(self.predict_y_mixture(flat))
-        return restore(mean), restore(variance)
+        return self._by_rows(lambda f, X: _moments(self._observed(X, f)), Xnew, noise)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -220,7 +236,12 @@ class MixturePredictor(ABC):
         "return: [batch..., N]",
     )
     def predict_log_density(
-        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+        self,
+        data: RegressionData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
     ) -> tf.Tensor:
         """
         Log density of new observations: the logarithm of the average predictive density over the
@@ -229,53 +250,70 @@ class MixturePredictor(ABC):
         :param data: inputs and observations.
         :param full_cov: as in GPflow, only ``False`` is possible.
         :param full_output_cov: likewise.
+        :param noise: as for :meth:`predict_f_mixture`.
         """
         if full_cov or full_output_cov:
             raise NotImplementedError(
                 "predict_log_density: expected full_cov=False and full_output_cov=False, got True."
             )
         X, Y = data
-        flat, restore = self._as_rows(X)
-        Y = check_targets(Y, self.likelihood, self.layers[-1].num_latent_gps, "data[1]")
-        f = self.predict_f_mixture(flat)
-        return restore(self._log_density(flat, f, tf.reshape(Y, [-1, Y.shape[-1]])))
+        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
+        (densities,) = self._by_rows(
+            lambda f, X, Y: (self._log_density(X, f, Y),), X, noise, False, Y
+        )
+        return densities
+
+    # What they are made of.
+
+    @property
+    def _output_dim(self) -> int:
+        return self.layers[-1].output_dim
+
+    def _components(self, X: tf.Tensor, num_samples: int | None, noise: Noise) -> Mixture:
+        """All components of all points [N, D]: a part of the points at a time."""
+        prediction = self._prediction(self._prepare(), num_samples, noise)
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return self._mixture(X, prediction)[:2]
+
+        means, variances = in_parts(part, [X], _whole(prediction) or _size(prediction), 2, axis=1)
+        return Mixture(means, variances, prediction[2])
+
+    def _by_rows(
+        self,
+        function: Callable[..., tuple[tf.Tensor, ...]],
+        Xnew: InputData,
+        noise: Noise,
+        full_output_cov: bool = False,
+        *targets: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        A function of the components of some points, the points, and their targets, for all points: a part of
+        them at a time, so that no more than a part's components are ever there.
+        """
+        X = self._as_inputs(Xnew)
+        prediction = self._prediction(self._prepare(), None, noise)
+
+        def part(X: tf.Tensor, *targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return function(self._mixture(X, prediction, full_output_cov), X, *targets)
+
+        flat = [x if x.shape.rank == 2 else _as_rows(x) for x in (X, *targets)]
+        num_outputs = 1 if targets else 2
+        results = in_parts(part, flat, _whole(prediction) or _size(prediction), num_outputs)
+        if X.shape.rank == 2:
+            return results
+        batch = tf.shape(X)[:-1]
+        shapes = [tf.concat([batch, x.shape[1:]], axis=0) for x in results]
+        return tuple(tf.reshape(x, shape) for x, shape in zip(results, shapes))
+
+    def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
+        mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, X, f)
+        return Mixture(mean, variance, f.log_weights)
 
     def _log_density(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
         """Log of the weighted average predictive density of each observation, [N]."""
         log_densities = self._through_likelihood(self.likelihood.predict_log_density, X, f, Y)
         return tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0)
-
-    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
-        """Inputs [..., N, D] in the default float, whose D is the first layer's."""
-        tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
-        input_dim = self.layers[0].input_dim
-        if input_dim is None:
-            return tensor
-        if tensor.shape.rank is not None and tensor.shape[-1] not in (None, input_dim):
-            raise ValueError(
-                f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
-                f" {tensor.shape}."
-            )
-        # Where the shape is not known by now.
-        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
-
-    def _as_matrix(self, Xnew: InputData) -> tf.Tensor:
-        X = self._as_inputs(Xnew)
-        if X.shape.rank != 2:
-            raise ValueError(f"Xnew: expected a matrix [N, D], got shape {X.shape}.")
-        return X
-
-    def _as_rows(self, Xnew: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        """Inputs as a matrix, and how to give what was computed for its rows the batch shape back."""
-        X = self._as_inputs(Xnew)
-        if X.shape.rank == 2:
-            return X, lambda x: x
-        batch = tf.shape(X)[:-1]
-
-        def restore(x: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(x, tf.concat([batch, x.shape[1:]], axis=0))
-
-        return tf.reshape(X, [-1, X.shape[-1]]), restore
 
     def _through_likelihood(
         self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
@@ -286,12 +324,70 @@ class MixturePredictor(ABC):
         def tile(x: tf.Tensor) -> tf.Tensor:
             return tf.tile(x, [S, 1])
 
-        def rows(x: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(x, [-1, x.shape[-1]])
-
-        values = function(tile(X), rows(f.means), rows(f.variances), *map(tile, observations))
+        values = function(
+            tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
+        )
         N = tf.shape(X)[0]
         return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
+
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        """Inputs [..., N, D] in the default float, whose D is the first layer's."""
+        tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
+        input_dim = self.layers[0].input_dim
+        if input_dim is None or tensor.shape.rank is None:
+            return tensor
+        if tensor.shape[-1] not in (None, input_dim):
+            raise ValueError(
+                f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
+                f" {tensor.shape}."
+            )
+        # Where the shape is not known by now.
+        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+
+    def _as_matrix(self, Xnew: InputData, name: str = "Xnew") -> tf.Tensor:
+        X = self._as_inputs(Xnew, name)
+        if X.shape.rank is None:
+            return tf.ensure_shape(X, [None, self.layers[0].input_dim])
+        if X.shape.rank != 2:
+            raise ValueError(f"{name}: expected a matrix [N, D], got shape {X.shape}.")
+        return X
+
+
+def _size(prediction: tuple[Any, list[TensorType], tf.Tensor]) -> int:
+    """How many points a prediction takes at once."""
+    return max(1, ROWS // int(prediction[2].shape[0] or 1))
+
+
+def _whole(prediction: tuple[Any, list[TensorType], tf.Tensor]) -> int | None:
+    """A size without bound where each point has draws of its own, which cannot be parted."""
+    return 2**31 - 1 if any(z is not None and z.shape[1] != 1 for z in prediction[1]) else None
+
+
+def _as_rows(x: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(x, [-1, x.shape[-1] if x.shape.rank is not None else tf.shape(x)[-1]])
+
+
+def _over_batches(
+    function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+    X: tf.Tensor,
+    output_dim: int,
+    shapes: Sequence[Sequence[int | str]],
+) -> tuple[tf.Tensor, ...]:
+    """
+    A function of inputs [N, D] for every batch of ``X`` [batch..., N, D].
+
+    :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
+    """
+    shape = tf.shape(X)
+    batch, N, D = shape[:-2], shape[-2], X.shape[-1] if X.shape.rank is not None else shape[-1]
+    flat = tf.reshape(X, [-1, N, D])
+    dtypes = tuple(X.dtype for _ in shapes)
+    results = tf.map_fn(function, flat, fn_output_signature=dtypes)
+    sizes: dict[Any, TensorType] = {"N": N, "P": output_dim}
+    return tuple(
+        tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
+        for x, tail in zip(results, shapes)
+    )
 
 
 def equal_log_weights(num_samples: TensorType) -> tf.Tensor:
@@ -300,22 +396,48 @@ def equal_log_weights(num_samples: TensorType) -> tf.Tensor:
     return tf.fill([num_samples], -tf.math.log(size))
 
 
-def _average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
+def average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
     """Weighted mean over the components, the first axis."""
     return tf.tensordot(tf.exp(log_weights), x, [[0], [0]])
 
 
-def _moments(mixture: Mixture) -> MeanAndVariance:
+def _moments(mixture: Mixture, full_output_cov: bool = False) -> MeanAndVariance:
     means, variances, log_weights = mixture
-    mean = _average(means, log_weights)
-    return mean, _average(variances + tf.square(means - mean), log_weights)
+    mean = average(means, log_weights)
+    centred = means - mean
+    if full_output_cov:
+        between = centred[..., :, None] * centred[..., None, :]
+    else:
+        between = tf.square(centred)
+    return mean, average(variances + between, log_weights)
 
 
-def independent_outputs(covariances: tf.Tensor, num_outputs: int) -> tf.Tensor:
-    """Covariances of the points [S, P or 1, N, N] as those of points and outputs: [S, N, P, N, P]."""
-    by_point = tf.transpose(covariances, [0, 2, 3, 1])  # [S, N, N, P or 1]
-    shape = tf.concat([tf.shape(by_point)[:-1], [num_outputs]], axis=0)
-    return tf.transpose(tf.linalg.diag(tf.broadcast_to(by_point, shape)), [0, 1, 3, 2, 4])
+def _joint_covariance(mixture: Mixture, variance: tf.Tensor, full_output_cov: bool) -> tf.Tensor:
+    """
+    The covariance of a mixture of joint Gaussians, [P, N, N] or [N, P, N, P], with the given variances
+    [N, P] on its diagonal: its correlations are the mixture's.
+    """
+    means, covariances, log_weights = mixture
+    centred = means - average(means, log_weights)  # [S, N, P]
+    weighted = tf.exp(log_weights)[:, None, None] * centred
+    if full_output_cov:
+        N, P = tf.shape(variance)[0], variance.shape[1]
+        covariance = average(covariances, log_weights)
+        covariance += tf.tensordot(weighted, centred, [[0], [0]])  # [N, P, N, P]
+        square = tf.reshape(covariance, [N * P, N * P])
+        scale = _rescaling(square, tf.reshape(variance, [-1]))
+        return tf.reshape(square * scale[:, None] * scale, [N, P, N, P])
+    covariance = average(covariances, log_weights)  # [P, N, N]
+    covariance += tf.einsum("snp,smp->pnm", weighted, centred)
+    scale = _rescaling(covariance, tf.transpose(variance))
+    return covariance * scale[..., :, None] * scale[..., None, :]
+
+
+def _rescaling(covariance: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """By what to multiply rows and columns, for these variances on the diagonal."""
+    diagonal = tf.linalg.diag_part(covariance)
+    tiny = np.finfo(diagonal.dtype.as_numpy_dtype).tiny
+    return tf.sqrt(variance / tf.maximum(diagonal, tiny))
 
 
 def sample_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
@@ -346,36 +468,3 @@ def sample_joint_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
     noise = tf.random.normal(tf.shape(tf.linalg.matrix_transpose(mean)), dtype=mean.dtype)
     draws = tf.linalg.matvec(tf.gather(scale, component), noise)  # [num_samples, P, N]
     return mean + tf.linalg.matrix_transpose(draws)
-
-
-def in_parts(
-    function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]], X: tf.Tensor, num_samples: int
-) -> tuple[tf.Tensor, ...]:
-    """
-    ``function`` of all inputs, a part of them at a time: that bounds the memory of predictions.
-
-    :param function: of inputs [n, D]; it returns a tuple of tensors [S, n, ...].
-    :param X: inputs [N, D].
-    :param num_samples: S.
-    """
-    size = max(1, _ROWS // num_samples)
-    if X.shape[0] is not None and X.shape[0] <= size:
-        return function(X)
-    N = tf.shape(X)[0]
-    if tf.executing_eagerly():
-        pieces = [function(X[i : i + size]) for i in range(0, int(N), size)]
-        return tuple(tf.concat(piece, axis=1) for piece in zip(*pieces))
-    rows = tf.maximum(N, 1)  # of no points too there is a part, to be cut off again
-    size = tf.minimum(size, rows)
-    padded = tf.pad(X, [[0, rows - N + (-rows) % size], [0, 0]])
-    parts = tf.map_fn(
-        function,
-        tf.reshape(padded, [-1, size, X.shape[1]]),
-        fn_output_signature=tuple(tf.nest.map_structure(lambda x: x.dtype, function(X[:1]))),
-    )  # [parts, S, size, ...]
-
-    def join(x: tf.Tensor) -> tf.Tensor:
-        x = tf.transpose(x, [1, 0, 2, *range(3, x.shape.rank)])
-        return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])[:, :N]
-
-    return tuple(join(x) for x in parts)

@@ -31,17 +31,15 @@ class MonteCarloRecursion(Recursion):
         self._remaining = zip(inducing_outputs, prior_factors)
 
     def condition(self, projection: Projection) -> Conditional:
-        inducing_outputs, factor = next(self._remaining)
-        v = tf.transpose(inducing_outputs, [0, 2, 1])  # [S, M, T]
+        v, factor = next(self._remaining)  # [S, T, M]
         if projection.basis.shape.rank == 3:
-            basis = tf.transpose(projection.basis, [1, 0, 2])  # [S or 1, N, M]
-            mean = tf.transpose(tf.matmul(basis, v), [1, 0, 2])
+            mean = tf.matmul(projection.basis, v, transpose_b=True)
         else:
-            mean = tf.reduce_sum(projection.basis * tf.transpose(v, [0, 2, 1]), axis=-1)
+            mean = tf.reduce_sum(projection.basis * v[:, None], axis=-1)
         mean += projection.mean
         # The variance that v explains is |factor^T a|^2.
         shared = projection.basis.shape.rank == 3
-        a = projection.basis[:, :, None, :] if shared else projection.basis  # [N, S, 1 or T, M]
+        a = projection.basis[:, :, None, :] if shared else projection.basis  # [S, N, 1 or T, M]
         if factor is not None:
             factor = factor if factor.shape.rank == 3 else factor[None]
             a = tf.matmul(a[..., None, :], factor)[..., 0, :]

@@ -89,19 +89,14 @@ class DeepGPPosterior(MixturePredictor, Module):
             return self.model._prepare()
         return tf.nest.map_structure(tf.convert_to_tensor, self.cache)
 
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
-        return self.model._mixture(Xnew, num_samples, prepared)
+    def _prediction(self, *args: Any) -> Any:
+        return self.model._prediction(*args)
 
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        return self.model._output_mixture(Xnew, prepared)
+    def _mixture(self, *args: Any) -> Mixture:
+        return self.model._mixture(*args)
 
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        return self.model._joint_mixture(Xnew, prepared)
+    def _joint_mixture(self, *args: Any) -> Mixture:
+        return self.model._joint_mixture(*args)
 
-    def _full_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        return self.model._full_mixture(Xnew, prepared)
-
-    def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
-    ) -> tf.Tensor:
-        return self.model._sample_f(Xnew, num_samples, full_cov, prepared)
+    def _sample_f(self, *args: Any) -> tf.Tensor:
+        return self.model._sample_f(*args)

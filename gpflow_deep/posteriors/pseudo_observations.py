@@ -13,7 +13,8 @@ from gpflow.base import Parameter, TensorType
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, rows_times
 from ..validation import check_inputs
-from .layerwise import Explained, InducingConditional, LayerPosterior
+from .explained import Explained
+from .layerwise import InducingConditional, LayerPosterior
 
 __all__ = ["PseudoObservations"]
 
@@ -197,7 +198,7 @@ class _PseudoConditional(NamedTuple):
 
     def explain(self, Kuf: tf.Tensor) -> Explained:
         mean = tf.linalg.matrix_transpose(rows_times(self.weights, Kuf))
-        return Explained(mean, tf.matmul(self.whitener, Kuf), Kuf[:, :, :0])
+        return Explained(mean, tf.matmul(self.whitener, Kuf), None)
 
 
 def _sum_of_squares(x: tf.Tensor) -> tf.Tensor:

@@ -205,9 +205,9 @@ class StripesAndArrow(InducingPosterior):
         output = tf.add_n([tf.einsum("ptmk,stk->spm", a, e) for a, e in zip(blocks, noise)])
         return [*products, output]
 
-    def output_covariance(self, moments: Moments) -> tf.Tensor:
-        own = moments.factor.own[-1]
-        return _blocks(tf.matmul(own, own, transpose_b=True), self.num_latent_gps[-1])
+    def output_factor(self, moments: Moments) -> tf.Tensor:
+        P, M = self.num_latent_gps[-1], self.num_inducing[-1]
+        return tf.reshape(moments.factor.own[-1], [P, M, P * M])
 
 
 class _ChainRecursion(Recursion):
@@ -220,9 +220,9 @@ class _ChainRecursion(Recursion):
         super().__init__(jitter)
         self._layers = layers
         self._bases: list[tf.Tensor] = []
-        self._below: list[list[tf.Tensor]] = []  # per layer its R: [N, S, min(T_l, T_k)]
-        self._own: list[tf.Tensor] = []  # per layer the diagonal of G: [N, S, T_l]
-        self._noise: list[tf.Tensor] = []  # [N, S, T_l]
+        self._below: list[list[tf.Tensor]] = []  # per layer its R: [S, N, min(T_l, T_k)]
+        self._own: list[tf.Tensor] = []  # per layer the diagonal of G: [S, N, T_l]
+        self._noise: list[tf.Tensor] = []  # [S, N, T_l]
 
     def condition(self, projection: Projection) -> Conditional:
         layer = self._layers[len(self._bases)]

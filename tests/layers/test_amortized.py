@@ -48,14 +48,14 @@ def _dense(layer: gd.layers.AmortizedGPLayer, xi: np.ndarray, x: np.ndarray) -> 
 @pytest.mark.parametrize("full", [False, True])
 def test_moments_and_divergences_are_those_of_dense_algebra(full: bool) -> None:
     layer = _layer(full)
-    F = RNG.normal(size=(5, 3, 2))
+    F = RNG.normal(size=(3, 5, 2))
     local = layer.infer(X)
     mean, variance = layer.condition(F, local)
     for n in range(5):
         for s in range(3):
-            expected = _dense(layer, X[n], F[n, s])
-            np.testing.assert_allclose(mean[n, s], expected[0], rtol=1e-7)
-            np.testing.assert_allclose(variance[n, s], expected[1], rtol=1e-7)
+            expected = _dense(layer, X[n], F[s, n])
+            np.testing.assert_allclose(mean[s, n], expected[0], rtol=1e-7)
+            np.testing.assert_allclose(variance[s, n], expected[1], rtol=1e-7)
             np.testing.assert_allclose(local.kl[n], expected[2], rtol=1e-7)
 
 
@@ -69,9 +69,9 @@ def test_a_posterior_that_is_the_prior_has_no_divergence() -> None:
     layer.variational_parameters = lambda _: (Z, *prior)
     local = layer.infer(X)
     np.testing.assert_allclose(local.kl, 0.0, atol=1e-8)
-    mean, variance = layer.condition(X[:, None], local)
-    np.testing.assert_allclose(mean[:, 0], layer.mean_function(X), rtol=1e-9)
-    np.testing.assert_allclose(variance, np.broadcast_to([0.5, 1.0, 2.0], (5, 1, 3)), rtol=1e-9)
+    mean, variance = layer.condition(X[None], local)
+    np.testing.assert_allclose(mean[0], layer.mean_function(X), rtol=1e-9)
+    np.testing.assert_allclose(variance, np.broadcast_to([0.5, 1.0, 2.0], (1, 5, 3)), rtol=1e-9)
 
 
 @given(shift=st.floats(-3, 3), scale=st.floats(0.1, 3))

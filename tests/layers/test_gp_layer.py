@@ -184,8 +184,6 @@ def test_mean_functions(mean_function: Any) -> None:
     projection = layer.project(inputs, layer.factorise())
     expected = np.stack([np.broadcast_to(mean_function(x), (3, T)) for x in inputs])
     _close(projection.mean, expected)
-    joint, _ = layer.joint_conditional(inputs, layer.factorise(), tf.zeros([5, T, M], tf.float64))
-    _close(joint, expected)
     model = gd.models.DeepGP([layer], gpflow.likelihoods.Gaussian())
     for options in ({}, {"full_cov": True}):
         mean, _ = model.predict_f(XNEW, **options)

@@ -115,7 +115,7 @@ def test_joint_draws_of_sigma_points_have_the_moments_of_predictions() -> None:
 def test_draws_have_the_moments_of_predictions(rule: str) -> None:
     model = _model(rule)
     tf.random.set_seed(1)
-    draws = model.predict_f_samples(XNEW, 8000).numpy()[..., 0]
+    draws = model.predict_f_samples(XNEW, 8000, full_cov=False).numpy()[..., 0]
     mean, variance = model.predict_f(XNEW)
     np.testing.assert_allclose(draws.mean(0), mean[:, 0], atol=0.06)
     np.testing.assert_allclose(draws.var(0), variance[:, 0], rtol=0.08)
@@ -262,7 +262,7 @@ def test_plain_priors_collapse_with_depth_and_amortised_ones_do_not() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rule": "AR3"}, "amortization: expected one of AR1, AR2, AR2P, got 'AR3'"),
+        ({"rule": "AR3"}, "amortization: expected one of AR1, AR2, AR2P, AR2PP, got 'AR3'"),
         ({"predictive_objective": -1.0}, "predictive_objective: expected a bool or a positive"),
         ({"num_samples": 0}, "num_samples: expected a positive integer, got 0"),
     ],

@@ -142,13 +142,17 @@ def test_weight_of_the_divergence() -> None:
     weight = tf.Variable(1.0, trainable=False)
     model = _model(kl_weight=lambda: weight)
     noise = model.draw_noise(len(X), seed=[0, 1])
-    objective = tf.function(lambda: model.elbo((X, Y), noise), autograph=False)
+    objective = tf.function(
+        lambda: model.maximum_log_likelihood_objective((X, Y), noise), autograph=False
+    )
     bounds = {}
     for value in (1.0, 0.5, 0.0):
         weight.assign(value)
         bounds[value] = objective()
     assert_close(bounds[0.5], 0.5 * (bounds[0.0] + bounds[1.0]))
     assert bounds[0.0] > bounds[1.0]
+    # What is a bound stays one.
+    assert_close(model.elbo((X, Y), noise), bounds[1.0])
     assert_close(_model(kl_weight=0.5).elbo((X, Y), noise), bounds[0.5])
     assert_close(_model().elbo((X, Y), noise), bounds[1.0])
 

@@ -24,96 +24,96 @@ def _symmetric_pairs(C: tf.Tensor) -> tf.Tensor:
 
 
 def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
-    """The bases of the first GPs, [N, S, num_gps, M]."""
+    """The bases of the first GPs, [S, N, num_gps, M]."""
     if basis.shape.rank == 3:
         return tf.repeat(basis[:, :, None], num_gps, axis=2)
     return basis[:, :, :num_gps]
 
 
 def _all_samples(basis: tf.Tensor) -> tf.Tensor:
-    return basis if basis.shape[1] == S else tf.repeat(basis, S, axis=1)
+    return basis if basis.shape[0] == S else tf.repeat(basis, S, axis=0)
 
 
 def _plain_pairs(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     A = _per_gp(_all_samples(A), C.shape[0])
-    return tf.einsum("nstm,tumk,nsuk->nstu", A, C, _per_gp(_all_samples(B), C.shape[1]))
+    return tf.einsum("sntm,tumk,snuk->sntu", A, C, _per_gp(_all_samples(B), C.shape[1]))
 
 
 def _plain_diagonal(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     A, B = _per_gp(_all_samples(A), len(C)), _per_gp(_all_samples(B), len(C))
-    return tf.einsum("nstm,tmk,nstk->nst", A, C, B)
+    return tf.einsum("sntm,tmk,sntk->snt", A, C, B)
 
 
 CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
     "quadratic": (
         lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
-        lambda A, C: tf.einsum("nsm,pmk,nsk->nsp", A, C + tf.linalg.matrix_transpose(C), A),
-        [_random(N, S, M), _random(T, M, M)],
+        lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
+        [_random(S, N, M), _random(T, M, M)],
     ),
     "quadratic of one form": (
         lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
-        lambda A, C: tf.einsum("nsm,pmk,nsk->nsp", A, C + tf.linalg.matrix_transpose(C), A),
-        [_random(N, S, M), _random(1, M, M)],
+        lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
+        [_random(S, N, M), _random(1, M, M)],
     ),
     "bilinear": (
         linalg.bilinear_forms,
-        lambda A, C, B: tf.einsum("nsm,pmk,nsk->nsp", A, C, B),
-        [_random(N, S, M), _random(T, M, K), _random(N, S, K)],
+        lambda A, C, B: tf.einsum("snm,pmk,snk->snp", A, C, B),
+        [_random(S, N, M), _random(T, M, K), _random(S, N, K)],
     ),
     "bilinear of shared rows": (
         linalg.bilinear_forms,
-        lambda A, C, B: tf.einsum("nsm,pmk,nk->nsp", A, C, B[:, 0]),
-        [_random(N, S, M), _random(T, M, K), _random(N, 1, K)],
+        lambda A, C, B: tf.einsum("snm,pmk,nk->snp", A, C, B[0]),
+        [_random(S, N, M), _random(T, M, K), _random(1, N, K)],
     ),
     "diagonal": (
         linalg.diagonal_forms,
         _plain_diagonal,
-        [_random(N, S, M), _random(T, M, K), _random(N, S, K)],
+        [_random(S, N, M), _random(T, M, K), _random(S, N, K)],
     ),
     "diagonal of more bases than forms": (
         linalg.diagonal_forms,
         _plain_diagonal,
-        [_random(N, S, T + 1, M), _random(T, M, K), _random(N, 1, T + 2, K)],
+        [_random(S, N, T + 1, M), _random(T, M, K), _random(1, N, T + 2, K)],
     ),
     "diagonal with bases of one side": (
         linalg.diagonal_forms,
         _plain_diagonal,
-        [_random(N, S, T, M), _random(T, M, K), _random(N, 1, K)],
+        [_random(S, N, T, M), _random(T, M, K), _random(1, N, K)],
     ),
     "diagonal with bases of the other": (
         linalg.diagonal_forms,
         _plain_diagonal,
-        [_random(N, S, M), _random(T, M, K), _random(N, S, T + 1, K)],
+        [_random(S, N, M), _random(T, M, K), _random(S, N, T + 1, K)],
     ),
     "pairs": (
         linalg.pair_forms,
         _plain_pairs,
-        [_random(N, S, M), _random(T, U, M, K), _random(N, S, K)],
+        [_random(S, N, M), _random(T, U, M, K), _random(S, N, K)],
     ),
     "pairs of shared rows": (
         linalg.pair_forms,
         _plain_pairs,
-        [_random(N, S, M), _random(T, U, M, K), _random(N, 1, K)],
+        [_random(S, N, M), _random(T, U, M, K), _random(1, N, K)],
     ),
     "pairs with bases of one side": (
         linalg.pair_forms,
         _plain_pairs,
-        [_random(N, S, T, M), _random(T, U, M, K), _random(N, 1, K)],
+        [_random(S, N, T, M), _random(T, U, M, K), _random(1, N, K)],
     ),
     "pairs with bases of the other": (
         linalg.pair_forms,
         _plain_pairs,
-        [_random(N, S, M), _random(T, U, M, K), _random(N, S, U, K)],
+        [_random(S, N, M), _random(T, U, M, K), _random(S, N, U, K)],
     ),
     "covariance": (
         lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
         lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
-        [_random(N, S, M), _random(T, T, M, M)],
+        [_random(S, N, M), _random(T, T, M, M)],
     ),
     "covariance with bases": (
         lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
         lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
-        [_random(N, S, T, M), _random(T, T, M, M)],
+        [_random(S, N, T, M), _random(T, T, M, M)],
     ),
 }
 
@@ -143,14 +143,14 @@ def test_forms_equal_plain_sums(name: str, compiled: bool) -> None:
 
 
 def test_forms_of_an_unknown_number_of_points() -> None:
-    A, C = _random(N, S, M), _random(T, T, M, M)
+    A, C = _random(S, N, M), _random(T, T, M, M)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, M], tf.float64)])
     def covariance(A: tf.Tensor) -> tf.Tensor:
         return linalg.covariance_forms(A, _symmetric_pairs(C))
 
     np.testing.assert_allclose(covariance(A), _plain_pairs(A, _symmetric_pairs(C), A), rtol=1e-12)
-    assert covariance(A[:0]).shape == (0, S, T, T)
+    assert covariance(A[:, :0]).shape == (S, 0, T, T)
 
 
 # ---------------------------------------------------------------- Cholesky

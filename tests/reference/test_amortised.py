@@ -103,12 +103,10 @@ def test_predictions(name: str) -> None:
     case = CASES[name]
     model = amortized_model(case) if name in AMORTIZED else sparse_model(case)
     noise = draws(case)
-    if noise is not None:  # [S, N, T]: predictions have the same draws at all points
-        model._prediction_noise = lambda _: noise
     X, Y = case.data
-    _close(model.predict_f(X)[0], case["out/pred/mean"])
-    _close(model.predict_y(X)[1], case["out/pred/var_y"])
-    mixture = model.predict_y_mixture(X)
+    _close(model.predict_f(X, noise=noise)[0], case["out/pred/mean"])
+    _close(model.predict_y(X, noise=noise)[1], case["out/pred/var_y"])
+    mixture = model.predict_y_mixture(X, noise=noise)
     _close(metrics.crps(Y, *mixture), case["out/pred/crps"])
     for d in range(Y.shape[1]):
         marginal = [
@@ -118,7 +116,7 @@ def test_predictions(name: str) -> None:
         ]
         _close(metrics.log_density(Y[:, d : d + 1], *marginal), case["out/pred/logp"][:, d])
     if Y.shape[1] == 1:
-        _close(model.predict_log_density((X, Y)), case["out/pred/logp"][:, 0])
+        _close(model.predict_log_density((X, Y), noise=noise), case["out/pred/logp"][:, 0])
 
 
 def test_probabilities_of_classes() -> None:

@@ -1,0 +1,303 @@
+"""Models with an evidence lower bound, whose points travel through the layers by draws or by sites."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.likelihoods import Likelihood
+
+from ..layers import Layer
+from ..numerics.compiled import compiled
+from ..numerics.draws import standard_normals
+from ..numerics.parts import ROWS, in_parts
+from ..posteriors.mixture import (
+    Mixture,
+    Noise,
+    equal_log_weights,
+    sample_joint_mixture,
+    sample_mixture,
+)
+from ..validation import check_noise, check_positive_integer
+from .base import DeepGPModel, LayerOutput
+from .passage import Passage, walk
+from .sites import QuadratureSites
+
+__all__ = ["VariationalDeepGPModel"]
+
+
+class VariationalDeepGPModel(DeepGPModel):
+    """
+    A deep GP whose objective takes standard normal draws, unless its points travel by sites.
+
+    Draws are given, everywhere, in one order: [S, N, T_l] for each layer that is sampled, input first; then
+    [S, T_l, M_l] for inducing outputs, where these are sampled too. A caller fixes all of them, or those of
+    the points in as many of the first layers as it likes: the others are drawn.
+
+    :param num_sites: number of learned sites, by which points travel through the layers; by default they
+        are sampled.
+    :param predictive_objective: train for the log density of the predictive mixture rather than for the
+        evidence lower bound; a number is the weight of the KL divergence, beta.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        likelihood: Likelihood,
+        *,
+        num_sites: int | None = None,
+        predictive_objective: bool | float = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(layers, likelihood, **settings)
+        self.sites: QuadratureSites | None = None
+        if num_sites is not None:
+            widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+            self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
+        self.predictive_objective = predictive_objective is not False
+        self.beta = float(predictive_objective) if self.predictive_objective else 1.0
+        if not self.beta > 0:
+            raise ValueError(
+                f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
+                f" {predictive_objective!r}."
+            )
+
+    # What a family says.
+
+    @abstractmethod
+    def _divergence(self, prepared: Any, passage: Passage) -> tf.Tensor:
+        """KL divergence of the approximate posterior from the prior, after a passage of a batch."""
+
+    @property
+    def _num_sampled(self) -> int:
+        """How many layers training samples."""
+        return len(self.layers) - 1
+
+    def _inducing_shapes(
+        self, num_samples: TensorType | None, num_layers: int, training: bool
+    ) -> list[list[TensorType | None]]:
+        """Of the draws of inducing outputs that :meth:`_prepare` takes for as many layers."""
+        del num_samples, num_layers, training
+        return []
+
+    # The objective.
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def elbo(self, data: RegressionData, noise: Noise = None) -> tf.Tensor:
+        r"""
+        The evidence lower bound,
+        :math:`\tfrac{N}{|B|} \sum_n \sum_s w_s E[\log p(y_n | f^L_{ns})] - KL`, with equal weights w unless
+        points travel by sites. It is the bound whatever training maximises.
+
+        :param data: inputs [N, D] and targets [N, P].
+        :param noise: the draws of :meth:`draw_noise`; drawn if not given. None where points travel by sites.
+        """
+        return self._objective(data, noise, predictive=False, kl_weight=1.0)
+
+    @tf.autograph.experimental.do_not_convert
+    def maximum_log_likelihood_objective(
+        self, data: RegressionData, noise: Noise = None
+    ) -> tf.Tensor:
+        """
+        What training maximises: the ELBO, or the predictive objective.
+
+        :param noise: as for :meth:`elbo`.
+        """
+        return self._objective(data, noise, self.predictive_objective, self._kl_weight())
+
+    def _kl_weight(self) -> TensorType:
+        """Of the divergence in training."""
+        return self.beta
+
+    def _objective(
+        self, data: RegressionData, noise: Noise, predictive: bool, kl_weight: TensorType
+    ) -> tf.Tensor:
+        X, Y = self._check_data(data)
+        points, inducing = self._noise(noise, _num_rows(X), self._num_sampled, training=True)
+        prepared = self._prepare(inducing)
+        passage = self._passage(prepared)
+        output = walk(self.layers, passage, X, points)[-1]
+        if output.sample is None:
+            mean, variance = self._marginals(output)
+            f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
+            fit = (self._log_density if predictive else self._expected_log_likelihood)(X, f, Y)
+        else:
+            fit = self._log_density_of_draws(X, self._draws(output), Y)
+        # A cast would take Python's numbers through float32.
+        if not isinstance(kl_weight, (int, float)):
+            kl_weight = tf.cast(kl_weight, gpflow.default_float())
+        divergence = self._divergence(prepared, passage)
+        return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - kl_weight * divergence
+
+    def _log_density_of_draws(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """Average over the draws [S, N, P] of the log density of each observation, [N]."""
+
+        def log_prob(X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+            return self.likelihood.log_prob(X, F, Y)
+
+        f = Mixture(F, tf.zeros_like(F), equal_log_weights(tf.shape(F)[0]))
+        return tf.reduce_mean(self._through_likelihood(log_prob, X, f, Y), axis=0)
+
+    def training_loss_closure(
+        self, data: Any, *, compile: bool = True, seed: int | None = None
+    ) -> Callable[[], tf.Tensor]:
+        if seed is None:
+            return super().training_loss_closure(data, compile=compile)
+        check_positive_integer(seed + 1, "seed")
+
+        def loss(data: RegressionData) -> tf.Tensor:
+            noise = self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0])
+            return self._training_loss(data, noise)
+
+        if isinstance(data, Iterator):
+            compiled_loss = compiled(loss) if compile else loss
+            return lambda: compiled_loss(next(data))
+        return compiled(partial(loss, data)) if compile else partial(loss, data)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "X: [N, D]",
+    )
+    def propagate(self, X: InputData, noise: Noise = None) -> list[LayerOutput]:
+        """
+        Draws of every layer, or its values at the sites, with the conditionals that they come from.
+
+        :param X: inputs.
+        :param noise: standard normal draws, [S, N, T_l] for each layer, or for as many of the first ones as
+            are to be fixed; where inducing outputs are sampled too, then [S, T_l, M_l] for each of them. None
+            where points travel by sites, but the output layer's are drawn.
+        """
+        X = self._as_matrix(X, "X")
+        points, inducing = self._noise(noise, _num_rows(X), len(self.layers))
+        prepared = self._prepare(inducing)
+        steps = walk(self.layers, self._passage(prepared), X, points)
+        return self._layer_outputs(steps, tf.shape(points[-1])[0])
+
+    # Predictions.
+
+    def _prediction(
+        self, prepared: Any, num_samples: int | None, noise: Noise
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+        hidden = len(self.layers) - 1
+        if noise is not None or self.sites is not None:
+            points, inducing = self._noise(noise, 1, hidden)
+            if inducing:
+                prepared = self._prepare(inducing)
+        else:
+            points = self._prediction_noise(num_samples)
+        S = next((size for z in points if (size := z.shape[0])), 1)
+        return prepared, points, self._log_weights(S)
+
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
+        if self.sites is not None:
+            if full_cov:
+                return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
+            prediction = self._prediction(prepared, None, None)
+            return sample_mixture(self._mixture(X, prediction), num_samples)
+        if full_cov:
+            return self._sample_jointly(X, num_samples, prepared)
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            shapes = self._point_shapes(num_samples, tf.shape(X)[0], len(self.layers))
+            steps = walk(self.layers, self._passage(prepared), X, standard_normals(shapes))
+            return (self._draws(steps[-1]),)
+
+        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+
+    def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        """Of the components of a mixture."""
+        if self.sites is None:
+            return equal_log_weights(num_samples)
+        return self.sites.log_weights()
+
+    # Draws.
+
+    @tf.autograph.experimental.do_not_convert
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the objective takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S; the model's own by default.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
+            a pure function.
+        :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
+            global inducing model does not integrate it out. Then, where training samples inducing outputs
+            too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
+            of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
+            pseudo-noise). None where points travel by sites.
+        """
+        if self.sites is not None:
+            return []
+        S = self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        shapes = self._point_shapes(S, num_data, self._num_sampled)
+        shapes += self._inducing_shapes(S, self._num_sampled, training=True)
+        return standard_normals(shapes, seed)
+
+    def _noise(
+        self,
+        noise: Noise,
+        num_data: TensorType,
+        num_layers: int,
+        training: bool = False,
+    ) -> tuple[list[TensorType], list[TensorType]]:
+        """
+        The draws, or sites, of the points in as many layers, and the draws of inducing outputs.
+
+        :param noise: those that a caller gives.
+        :param num_data: number of points; 1 for draws that are the same for all of them.
+        """
+        if self.sites is not None:
+            return self._site_noise(noise, num_data, num_layers), []
+        L, given = len(self.layers), list(noise or ())
+        known = num_data if isinstance(num_data, int) and num_data != 1 else None
+        shapes = self._point_shapes(None, known, L)
+        inducing = self._inducing_shapes(None, num_layers, training)
+        num_points = len(given) - len(inducing)
+        if num_points in (
+            num_layers,
+            L,
+        ):  # draws of the output layer may be there where they are not used
+            given = check_noise(given, [*shapes[:num_points], *inducing])
+        else:
+            num_points = len(given)
+            given = check_noise(given, shapes[:num_points])
+        points, inducing_noise = given[:num_points][:num_layers], given[num_points:]
+        S = tf.shape(given[0])[0] if given else self.num_samples
+        missing = self._point_shapes(S, num_data, num_layers)[len(points) :]
+        if not inducing_noise:
+            missing += self._inducing_shapes(S, num_layers, training)
+        drawn = standard_normals(missing)
+        split = num_layers - len(points)
+        return [*points, *drawn[:split]], [*inducing_noise, *drawn[split:]]
+
+    def _site_noise(self, noise: Noise, num_data: TensorType, num_layers: int) -> list[TensorType]:
+        """The sites [S, 1, T_l] of hidden layers; draws for the last one, where it is sampled too."""
+        assert self.sites is not None
+        if noise:
+            raise ValueError(
+                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
+            )
+        shapes = self._point_shapes(self.sites.num_sites, num_data, num_layers)
+        return [*self.sites.noise(), *standard_normals(shapes[len(self.layers) - 1 :])]
+
+
+def _num_rows(X: tf.Tensor) -> TensorType:
+    """Of a matrix: a number where it is known by now."""
+    return tf.shape(X)[0] if X.shape[0] is None else int(X.shape[0])
