@@ -9,6 +9,7 @@ from .fitc_ep import FITCEPDeepGP, LayerMoments
 from .global_inducing import GlobalInducingDeepGP
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
+from .stacked import StackedDeepGP
 
 __all__ = [
     "AmortizedDeepGP",
@@ -21,5 +22,6 @@ __all__ = [
     "LayerMoments",
     "LayerOutput",
     "OrthogonalSVGP",
+    "StackedDeepGP",
     "collapsed_evidence",
 ]

@@ -80,6 +80,9 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
+        self._check_sharing()
+
+    def _check_sharing(self) -> None:
         warn_of_shared_parameters(self)
 
     # What a family says.

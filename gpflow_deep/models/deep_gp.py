@@ -135,6 +135,7 @@ class DeepGP(VariationalDeepGPModel):
         return [None if layer.whiten else f for layer, f in zip(self.layers, factors)]
 
     def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
+        recursion: Recursion
         if prepared.draws:
             factors = self._prior_factors(prepared.factors)
             recursion = MonteCarloRecursion(prepared.draws, factors, self.covariance_jitter)

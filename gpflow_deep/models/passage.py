@@ -132,6 +132,7 @@ class PassageChain(Passage):
     """
 
     def __init__(self, passages: Sequence[tuple[Passage, int]]) -> None:
+        self.passages = [passage for passage, _ in passages]
         self._remaining = [passage for passage, number in passages for _ in range(number)]
 
     def condition(self, layer: Layer, inputs: Any, below: Conditional | None) -> Conditional:

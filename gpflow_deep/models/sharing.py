@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -30,15 +31,21 @@ def warn_of_shared_parameters(model: Any) -> None:
 
     :param model: a model with its layers.
     """
-    others: dict[int, Any] = {}
-    for part in _parts(model):
-        other = _USERS[part]() if part in _USERS else None
-        if other is not None and other is not model:
-            others[id(other)] = other
-        _USERS[part] = ref(model)
-    for other in others.values():
+    parts = list(_parts(model))
+    if _others(model, parts):
+        gc.collect()  # models that nothing but their own cycles keeps alive are nobody's
+    for other in _others(model, parts):
         warn_caller(
             f"{model.name} ({type(model).__name__}) is built on layers of {other.name}"
             f" ({type(other).__name__}): to train one changes the other. Give each its own layers, for"
             " instance by copy.deepcopy, or fix the shared ones by gpflow.set_trainable."
         )
+    for part in parts:
+        _USERS[part] = ref(model)
+
+
+def _others(model: Any, parts: Sequence[tf.Module]) -> list[Any]:
+    """The living models that were built on some of these parts last, each once."""
+    users = (_USERS[part]() for part in parts if part in _USERS)
+    others = {id(user): user for user in users if user is not None and user is not model}
+    return list(others.values())

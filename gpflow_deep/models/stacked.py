@@ -1,0 +1,174 @@
+"""Families mixed layer by layer: models stacked on one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import TensorType
+
+from ..numerics.draws import standard_normals
+from ..posteriors.mixture import Noise
+from ..validation import check_positive_integer
+from .passage import Passage, PassageChain
+from .variational import VariationalDeepGPModel
+
+__all__ = ["StackedDeepGP"]
+
+
+class StackedDeepGP(VariationalDeepGPModel):
+    """
+    A deep GP whose layers have approximate posteriors of several families: models on top of one another, each
+    approximating its own layers. The passage goes through the parts' passages in turn, and the divergence
+    is the sum of theirs.
+
+    So a mean-field or an amortised layer may stand under global inducing ones: the lowest layer of a part has
+    inducing inputs of its own.
+
+    :param parts: the models, input first: ``DeepGP``, ``GlobalInducingDeepGP`` or ``AmortizedDeepGP``, built
+        with one likelihood, which is that of the whole.
+    :param num_samples: draws of the hidden layers per point in training, S.
+    :param num_data: size of the whole training set, for minibatches.
+    :param num_prediction_samples: components of the predicted mixture.
+    :param seed: of the draws that predictions are made with.
+    :raises TypeError: where a part is no such model.
+    :raises ValueError: where the parts' layers or likelihoods do not fit each other, or points travel through
+        one by sites.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[VariationalDeepGPModel],
+        *,
+        num_samples: int = 5,
+        num_data: int | None = None,
+        num_prediction_samples: int = 100,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        if not parts or not all(isinstance(part, VariationalDeepGPModel) for part in parts):
+            raise TypeError(
+                "parts: expected models that travel by draws, such as DeepGP, GlobalInducingDeepGP and"
+                f" AmortizedDeepGP, got {parts!r}."
+            )
+        if any(part.likelihood is not parts[-1].likelihood for part in parts):
+            raise ValueError(
+                "parts: expected models built with one and the same likelihood, got several."
+            )
+        by_sites = [part.name for part in parts if part.sites is not None]
+        if by_sites:
+            raise ValueError(
+                "parts: expected models whose points travel by draws (amortization='AR1' or 'AR2'), got"
+                f" sites in {by_sites}."
+            )
+        sampled = [part.name for part in parts if part._num_sampled == len(part.layers)]
+        if sampled:
+            raise ValueError(
+                "parts: expected models that integrate their last layer out (estimator='marginal'), got"
+                f" others in {sampled}."
+            )
+        super().__init__(
+            [layer for part in parts for layer in part.layers],
+            parts[-1].likelihood,
+            num_samples=num_samples,
+            num_data=num_data,
+            num_prediction_samples=num_prediction_samples,
+            seed=seed,
+            name=name,
+        )
+        self.parts = list(parts)
+
+    def _check_sharing(self) -> None:
+        """The parts are this model's own."""
+
+    # What is prepared, and the passage.
+
+    def _inducing_shapes(
+        self, num_samples: TensorType | None, num_layers: int, training: bool
+    ) -> list[list[TensorType | None]]:
+        return [shape for part in self._part_shapes(num_samples, training) for shape in part]
+
+    def _part_shapes(
+        self, num_samples: TensorType | None, training: bool
+    ) -> list[list[list[TensorType | None]]]:
+        """Likewise for each part. Its last layer passes no inducing points on."""
+        return [
+            part._inducing_shapes(num_samples, len(part.layers) - 1, training)
+            for part in self.parts
+        ]
+
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> list[Any]:
+        remaining, prepared = list(noise), []
+        training = len(remaining) == len(self._inducing_shapes(None, 0, training=True))
+        for part, shapes in zip(self.parts, self._part_shapes(None, training)):
+            number = len(shapes) if noise else 0
+            prepared.append(part._prepare(remaining[:number]))
+            remaining = remaining[number:]
+        return prepared
+
+    def _passage(self, prepared: Sequence[Any], full_output_cov: bool = False) -> Passage:
+        return self._chain(
+            [part._passage(own, full_output_cov) for part, own in zip(self.parts, prepared)]
+        )
+
+    def _chain(self, passages: Sequence[Passage]) -> PassageChain:
+        sizes = [len(part.layers) for part in self.parts]
+        return PassageChain(list(zip(passages, sizes)))
+
+    def _divergence(self, prepared: Sequence[Any], passage: Passage) -> tf.Tensor:
+        assert isinstance(passage, PassageChain)
+        return tf.add_n(
+            [
+                part._divergence(own, each)
+                for part, own, each in zip(self.parts, prepared, passage.passages)
+            ]
+        )
+
+    def _joint_passage(
+        self,
+        prepared: Sequence[Any],
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        seeds: Any = [None] * len(self.parts)
+        if seed is not None:
+            seeds = tf.random.experimental.stateless_split(seed, len(self.parts))
+        top = len(self.parts) - 1
+        return self._chain(
+            [
+                part._joint_passage(
+                    own,
+                    num_samples,
+                    seeds[index],
+                    marginal and index == top,
+                    full_output_cov and index == top,
+                )
+                for index, (part, own) in enumerate(zip(self.parts, prepared))
+            ]
+        )
+
+    def _prediction(
+        self, prepared: Sequence[Any], num_samples: int | None, noise: Noise
+    ) -> tuple[list[Any], list[TensorType], tf.Tensor]:
+        S = self.num_prediction_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        if noise is None:
+            points = self._prediction_noise(S)
+            own = [part._prediction(each, S, None)[0] for part, each in zip(self.parts, prepared)]
+        else:
+            points, inducing = self._noise(noise, 1, len(self.layers) - 1)
+            S = int(points[0].shape[0])
+            own = self._prepare(inducing) if inducing else list(prepared)
+        return own, points, self._log_weights(S)
+
+    def _sample_f(
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Sequence[Any]
+    ) -> tf.Tensor:
+        shapes = self._inducing_shapes(num_samples, 0, training=False)
+        if shapes and not full_cov:
+            prepared = self._prepare(standard_normals(shapes))
+        return super()._sample_f(X, num_samples, full_cov, prepared)

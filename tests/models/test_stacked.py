@@ -1,0 +1,124 @@
+"""Families mixed layer by layer agree with the pure ones where theory says so."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_deep as gd
+from tests.models.contract import XNEW, YNEW, X, Y, assert_close, randomise
+
+LIKELIHOOD = gpflow.likelihoods.Gaussian(0.1)
+GAUSSIAN = partial(gd.posteriors.IndependentGaussian, whiten=True, initial_scale=0.3)
+
+
+def _layers(seed: int = 0) -> list[gd.layers.GPLayer]:
+    return gd.layers.build_layers(X, (2,), 1, 5, seed=seed)
+
+
+def _copied(model: Any, other: Any) -> Any:
+    gpflow.utilities.multiple_assign(model, gpflow.utilities.read_values(other))
+    return model
+
+
+def _amortized(layer: gd.layers.GPLayer, rule: str = "AR2") -> gd.models.AmortizedDeepGP:
+    own = gd.layers.AmortizedGPLayer(layer.kernel, 3, layer.input_dim, layer.num_latent_gps)
+    return gd.models.AmortizedDeepGP([own], LIKELIHOOD, amortization=rule)
+
+
+PARTS = {
+    "mean-field": lambda layer: gd.models.DeepGP([layer], LIKELIHOOD, gd.posteriors.MeanField),
+    "global inducing": lambda layer: gd.models.GlobalInducingDeepGP([layer], LIKELIHOOD),
+    "amortised": _amortized,
+}
+
+
+def _stack(below: str, above: str, **settings: Any) -> gd.models.StackedDeepGP:
+    first, second = _layers()
+    settings = {"num_data": len(X), "num_samples": 3, "num_prediction_samples": 8, **settings}
+    model = gd.models.StackedDeepGP([PARTS[below](first), PARTS[above](second)], **settings)
+    randomise(model)
+    return model
+
+
+def test_mean_field_parts_are_the_mean_field_model() -> None:
+    stack = _stack("mean-field", "mean-field")
+    layers = [layer for part in stack.parts for layer in part.layers]
+    with pytest.warns(UserWarning, match="is built on layers of"):
+        whole = gd.models.DeepGP(
+            layers, LIKELIHOOD, gd.posteriors.MeanField, num_data=len(X), num_prediction_samples=8
+        )
+    for index, part in enumerate(stack.parts):
+        whole.inducing_posterior.q_mu[index].assign(part.inducing_posterior.q_mu[0])
+        whole.inducing_posterior.q_sqrt[index].assign(part.inducing_posterior.q_sqrt[0])
+    noise = stack.draw_noise(len(X), seed=[0, 1])
+    assert_close(stack.elbo((X, Y), noise), whole.elbo((X, Y), noise))
+    assert_close(stack.predict_y(XNEW), whole.predict_y(XNEW))
+    assert_close(
+        stack.predict_f(XNEW)[1], tf.linalg.diag_part(stack.predict_f(XNEW, True)[1][0])[:, None]
+    )
+
+
+def test_inducing_outputs_drawn_or_integrated_out_are_one_posterior() -> None:
+    """A layer of independent Gaussians under a global inducing one is the mean-field layer, on average."""
+    first, second = _layers()
+    build = partial(gd.models.GlobalInducingDeepGP, inducing="local", num_data=len(X))
+    pure = build(
+        [first, second], LIKELIHOOD, posterior=[GAUSSIAN, gd.posteriors.PseudoObservations]
+    )
+    randomise(pure)
+    below = gd.models.DeepGP([first], LIKELIHOOD, gd.posteriors.MeanField)
+    below.q_mu.assign(pure.inducing_posteriors[0].q_mu)
+    below.q_sqrt.assign(pure.inducing_posteriors[0].q_sqrt)
+    above = build([second], LIKELIHOOD, posterior=gd.posteriors.PseudoObservations)
+    above.inducing_posteriors[0] = pure.inducing_posteriors[1]
+    stack = gd.models.StackedDeepGP([below, above], num_data=len(X))
+    S = 4000
+    values = [
+        model.elbo((X, Y), model.draw_noise(len(X), S, seed=[0, 1])) for model in (stack, pure)
+    ]
+    assert_close(values[0], values[1], rtol=2e-3)
+    means = [model.predict_f_mixture(XNEW, S).means.numpy() for model in (stack, pure)]
+    assert_close(means[0].mean(0), means[1].mean(0), rtol=0, atol=0.05 * means[1].std(0).max())
+
+
+@pytest.mark.parametrize("below", PARTS)
+@pytest.mark.parametrize("above", PARTS)
+def test_any_family_stands_on_any_other(below: str, above: str) -> None:
+    model = _stack(below, above)
+    assert len(model.layers) == 2
+    noise = model.draw_noise(len(X), seed=[0, 1])
+    with tf.GradientTape() as tape:
+        loss = -model.elbo((X, Y), noise)
+    slopes = tape.gradient(loss, model.trainable_variables)
+    for variable, slope in zip(model.trainable_variables, slopes, strict=True):
+        assert np.all(np.isfinite(tf.convert_to_tensor(slope))) and np.any(slope), variable.name
+    posterior = model.posterior()
+    assert_close(posterior.predict_y(XNEW), model.predict_y(XNEW))
+    assert model.predict_log_density((XNEW, YNEW)).shape == (6,)
+    assert model.predict_f_samples(XNEW, 4, full_cov=False).shape == (4, 6, 1)
+    if "amortised" not in (below, above):
+        assert model.predict_f(XNEW, full_cov=True)[1].shape == (1, 6, 6)
+        assert model.predict_f_samples(XNEW, 4).shape == (4, 6, 1)
+    result = gd.training.fit(model, (X, Y), steps=2, batch_size=10, progress=False)
+    assert result.steps == 2
+
+
+def test_bad_parts() -> None:
+    first, second = _layers()
+    below = PARTS["mean-field"](first)
+    with pytest.raises(TypeError, match="parts: expected models that travel by draws"):
+        gd.models.StackedDeepGP([])
+    other = gd.models.DeepGP([second], gpflow.likelihoods.Gaussian())
+    with pytest.raises(ValueError, match="parts: .* one and the same likelihood"):
+        gd.models.StackedDeepGP([below, other])
+    with pytest.raises(ValueError, match="parts: .* by draws .* got sites"):
+        gd.models.StackedDeepGP([_amortized(first, "AR2P"), PARTS["mean-field"](second)])
+    sampled = gd.models.GlobalInducingDeepGP([second], LIKELIHOOD, estimator="monte_carlo")
+    with pytest.raises(ValueError, match="parts: .* integrate their last layer out"):
+        gd.models.StackedDeepGP([below, sampled])
