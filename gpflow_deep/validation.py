@@ -113,7 +113,9 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
     """
     tensor = as_real_tensor(Y, name)
     columns = _observation_dim(likelihood, num_latent_gps)
-    if columns is not None and tensor.shape[-1] != columns:
+    if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] is None:
+        tensor = tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(columns))
+    if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] != columns:
         raise ValueError(
             f"{name}: expected [N, {columns}] for {type(likelihood).__name__} of {num_latent_gps}"
             f" latent functions, got {tensor.shape}."

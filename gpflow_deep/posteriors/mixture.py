@@ -147,7 +147,7 @@ class MixturePredictor(ABC):
         if X.shape.rank == 2:
             return joint(X)
         tail = ["N", "P", "N", "P"] if full_output_cov else ["P", "N", "N"]
-        return _over_batches(joint, X, self._output_dim, [["N", "P"], tail])
+        return self._over_batches(joint, X, [["N", "P"], tail])
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -183,7 +183,7 @@ class MixturePredictor(ABC):
         if X.shape.rank == 2:
             (draws,) = draw(X)
         else:
-            (draws,) = _over_batches(draw, X, self._output_dim, [[S, "N", "P"]])
+            (draws,) = self._over_batches(draw, X, [[S, "N", "P"]])
         return tf.squeeze(draws, axis=-3) if num_samples is None else draws
 
     @tf.autograph.experimental.do_not_convert
@@ -297,7 +297,8 @@ class MixturePredictor(ABC):
         def part(X: tf.Tensor, *targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return function(self._mixture(X, prediction, full_output_cov), X, *targets)
 
-        flat = [x if x.shape.rank == 2 else _as_rows(x) for x in (X, *targets)]
+        flat = [x if x.shape.rank == 2 else _as_rows(x) for x in targets]
+        flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self.layers[0].input_dim))
         num_outputs = 1 if targets else 2
         results = in_parts(part, flat, _whole(prediction) or _size(prediction), num_outputs)
         if X.shape.rank == 2:
@@ -305,6 +306,27 @@ class MixturePredictor(ABC):
         batch = tf.shape(X)[:-1]
         shapes = [tf.concat([batch, x.shape[1:]], axis=0) for x in results]
         return tuple(tf.reshape(x, shape) for x, shape in zip(results, shapes))
+
+    def _over_batches(
+        self,
+        function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+        X: tf.Tensor,
+        shapes: Sequence[Sequence[Any]],
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        A function of inputs [N, D] for every batch of ``X`` [batch..., N, D].
+
+        :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
+        """
+        shape = tf.shape(X)
+        batch, N, D = shape[:-2], shape[-2], self.layers[0].input_dim
+        flat = tf.reshape(X, [-1, N, shape[-1] if D is None else D])
+        results = tf.map_fn(function, flat, fn_output_signature=(X.dtype,) * len(shapes))
+        sizes: dict[Any, TensorType] = {"N": N, "P": self._output_dim}
+        return tuple(
+            tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
+            for x, tail in zip(results, shapes)
+        )
 
     def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
         mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, X, f)
@@ -363,31 +385,11 @@ def _whole(prediction: tuple[Any, list[TensorType], tf.Tensor]) -> int | None:
     return 2**31 - 1 if any(z is not None and z.shape[1] != 1 for z in prediction[1]) else None
 
 
-def _as_rows(x: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(x, [-1, x.shape[-1] if x.shape.rank is not None else tf.shape(x)[-1]])
-
-
-def _over_batches(
-    function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
-    X: tf.Tensor,
-    output_dim: int,
-    shapes: Sequence[Sequence[int | str]],
-) -> tuple[tf.Tensor, ...]:
-    """
-    A function of inputs [N, D] for every batch of ``X`` [batch..., N, D].
-
-    :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
-    """
-    shape = tf.shape(X)
-    batch, N, D = shape[:-2], shape[-2], X.shape[-1] if X.shape.rank is not None else shape[-1]
-    flat = tf.reshape(X, [-1, N, D])
-    dtypes = tuple(X.dtype for _ in shapes)
-    results = tf.map_fn(function, flat, fn_output_signature=dtypes)
-    sizes: dict[Any, TensorType] = {"N": N, "P": output_dim}
-    return tuple(
-        tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
-        for x, tail in zip(results, shapes)
-    )
+def _as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:
+    """A matrix of all rows, also of a tensor whose rank is not known by now."""
+    if columns is None:
+        columns = x.shape[-1] if x.shape.rank else None
+    return tf.reshape(x, [-1, tf.shape(x)[-1] if columns is None else columns])
 
 
 def equal_log_weights(num_samples: TensorType) -> tf.Tensor:

@@ -168,13 +168,38 @@ def test_two_layers_have_the_moments_of_samples(full: bool) -> None:
     np.testing.assert_array_less(np.abs(products.mean(0) - covariance), 5 * error)
 
 
-def test_joint_draws_have_the_moments_of_single_points() -> None:
-    model = fitc()
+@pytest.mark.parametrize("noise_variance", [0.01, 0.5])
+def test_joint_draws_have_the_moments_of_single_points(noise_variance: float) -> None:
+    """The hidden layers' noise is part of them."""
+    model = fitc(noise_variance=noise_variance)
     S = 4000
     mean, variance = model.predict_f(XNEW[:3])
     draws = model.predict_f_samples(XNEW[:3], S, full_cov=True).numpy()
     np.testing.assert_array_less(np.abs(draws.mean(0) - mean), 5 * draws.std(0) / S**0.5)
     np.testing.assert_allclose(draws.var(0), variance, rtol=0.15)
+    joint = model._joint_mixture(tf.constant(XNEW[:3]), model._prepare())
+    between = joint.means.numpy().var(0)[:, 0]
+    within = np.diag(joint.variances.numpy().mean(0)[0])
+    np.testing.assert_allclose(between + within, variance.numpy()[:, 0], rtol=0.3)
+
+
+def test_propagated_draws_have_the_matched_moments() -> None:
+    model = fitc(noise_variance=0.2)
+    (hidden, output), S = model.propagate(XNEW[:3]), 4000
+    drawn = model.propagate(XNEW[:3], noise=[np.random.default_rng(0).standard_normal((S, 3, 2))])
+    np.testing.assert_allclose(drawn[0].sample.numpy().var(0), hidden.covariance[0], rtol=0.15)
+    np.testing.assert_allclose(drawn[1].sample.numpy().var(0), output.covariance[0], rtol=0.15)
+
+
+def test_prior_kl_is_that_of_the_variational_limit() -> None:
+    model = fitc(alpha=0.0)
+    expectation = model.energy((X, Y)) + model.prior_kl()
+    model.inducing_posterior = gd.posteriors.TiedFactor(model.layers)
+    for index, (T, M) in enumerate([(2, 5), (1, 5)]):
+        small = np.broadcast_to(1e-8 * np.eye(M), (T, M, M))
+        model.inducing_posterior.assign_natural_parameters(index, small, np.zeros((T, M)))
+    np.testing.assert_allclose(model.prior_kl(), 0.0, atol=1e-10)
+    assert np.isfinite(expectation)
 
 
 def test_full_covariance_matters_from_the_third_layer() -> None:

@@ -74,6 +74,23 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
     assert_close(loss(), result.fun)
 
 
+def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPModel) -> None:
+    for compile in (False, True):
+        closure = model.training_loss_closure((X, Y), compile=compile, seed=3)
+        assert_close(closure(), closure(), rtol=0, atol=0)
+        batches = iter(tf.data.Dataset.from_tensors((X, Y)).repeat())
+        assert_close(
+            model.training_loss_closure(batches, compile=compile, seed=3)(), closure(), rtol=1e-12
+        )
+    result = gpflow.optimizers.Scipy().minimize(
+        closure, model.trainable_variables, options={"maxiter": 8}
+    )
+    assert result.nit == 8
+    if getattr(model, "draw_noise", lambda _: [])(len(X)):
+        other = model.training_loss_closure((X, Y), seed=4)
+        assert differ(other(), closure())
+
+
 def test_fit(model: DeepGPModel) -> None:
     """The package's own training loop, on minibatches."""
     before = values(model)

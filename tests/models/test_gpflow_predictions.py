@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_deep.models import DeepGPModel
+from gpflow_deep.models import DeepGPModel, GlobalInducingDeepGP
 from tests.models.contract import (
     XNEW,
     YNEW,
@@ -74,6 +74,67 @@ def test_covariances_have_the_variances_on_their_diagonals(family: str) -> None:
         model.predict_y(XNEW, full_cov=True)
     with pytest.raises(NotImplementedError, match="full_cov"):
         model.predict_log_density((XNEW, YNEW), full_cov=True)
+
+
+@pytest.mark.parametrize("num_draws", [2, 9])
+def test_joint_predictions_have_the_marginal_ones_on_their_diagonals(
+    family: str, num_draws: int
+) -> None:
+    model = make_model(family, output_dim=2, num_prediction_samples=num_draws)
+    if not is_joint(model):
+        return
+    mean, variance = model.predict_f(XNEW)
+    for full_output_cov, diagonal in ((False, "pnn->np"), (True, "npnp->np")):
+        joint = model.predict_f(XNEW, full_cov=True, full_output_cov=full_output_cov)
+        assert_close(joint[0], mean, rtol=1e-12)
+        assert_close(np.einsum(diagonal, joint[1]), variance, rtol=1e-12)
+        batches = model.predict_f(XNEW.reshape(2, 3, 2), True, full_output_cov)
+        assert batches[1].shape[0] == 2
+        assert_close(batches[0], tf.reshape(mean, [2, 3, 2]), rtol=1e-12)
+        assert_close(np.einsum(f"b{diagonal[:-2]}bnp", batches[1]).reshape(6, 2), variance)
+
+
+def test_draws_in_batches(family: str) -> None:
+    model = make_model(family, output_dim=2)
+    full_cov = is_joint(model)
+    batch = XNEW.reshape(2, 3, 2)
+    assert model.predict_f_samples(batch, 4, full_cov=full_cov).shape == (2, 4, 3, 2)
+    assert model.predict_f_samples(batch, full_cov=full_cov).shape == (2, 3, 2)
+
+
+def test_given_draws(model: DeepGPModel) -> None:
+    """Predictions are a function of them; given the draws, a pass through the layers has the components."""
+    if getattr(model, "sites", None) is not None or not hasattr(model, "draw_noise"):
+        for predict in (model.predict_f, model.predict_y, model.predict_f_mixture):
+            with pytest.raises(ValueError, match="noise: expected none"):
+                predict(XNEW, noise=[np.zeros([2, 1, 2])])
+        return
+    noise = model.draw_noise(len(XNEW), num_samples=3, seed=[0, 1])
+    mixture = model.predict_f_mixture(XNEW, noise=noise)
+    assert mixture.means.shape == (3, 6, 1)
+    assert_close(model.predict_f_mixture(XNEW, noise=noise), mixture, rtol=0, atol=0)
+    assert_close(model.predict_f(XNEW, noise=noise)[0], tf.reduce_mean(mixture.means, axis=0))
+    assert differ(model.predict_y(XNEW, noise=noise), model.predict_y(XNEW))
+    data = XNEW, YNEW
+    assert differ(model.predict_log_density(data, noise=noise), model.predict_log_density(data))
+    outputs = model.propagate(XNEW, noise=noise)
+    partly = model.propagate(XNEW, noise=noise[:1])
+    if isinstance(model, GlobalInducingDeepGP):  # draws the last layer's inducing outputs, too
+        return
+    assert_close(outputs[-1].mean, mixture.means)
+    assert_close(partly[0].sample, outputs[0].sample)
+
+
+def test_hidden_layers_of_unknown_shapes(model: DeepGPModel) -> None:
+    spec = tf.TensorSpec(shape=None, dtype=tf.float64)
+    density = tf.function(
+        lambda X, Y: model.predict_log_density((X, Y)), input_signature=[spec, spec]
+    )
+    assert_close(density(XNEW, YNEW), model.predict_log_density((XNEW, YNEW)))
+    objective = tf.function(
+        lambda X, Y: model.maximum_log_likelihood_objective((X, Y)), input_signature=[spec, spec]
+    )
+    assert np.isfinite(objective(XNEW, YNEW))
 
 
 @pytest.mark.parametrize("full_cov", [False, True])

@@ -1,0 +1,366 @@
+"""
+What GPflow's own tests ask of its models, asked of ours of one layer: the same calls, the same assertions,
+with GPflow's SVGP as the control.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
+from gpflow.posteriors import PrecomputeCacheType
+
+import gpflow_deep as gd
+from tests.models.contract import assert_close
+
+D, P, M, N = 2, 2, 6, 15
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D))
+Y = np.sin(X @ RNG.standard_normal((D, P))) + 0.1 * RNG.standard_normal((N, P))
+Z = X[:M].copy()
+XNEW = RNG.standard_normal((4, D))
+YNEW = RNG.standard_normal((4, P))
+
+
+def _layer(
+    kernel: Any, Z: Any, num_latent_gps: int, whiten: bool = True, mean_function: Any = None
+) -> gd.layers.GPLayer:
+    return gd.layers.GPLayer(kernel, Z, num_latent_gps, mean_function, whiten=whiten)
+
+
+def _structured(posterior: type) -> Callable[..., Any]:
+    def build(
+        kernel: Any, likelihood: Any, Z: Any, num_latent_gps: int = 1, **settings: Any
+    ) -> Any:
+        options = {k: settings.pop(k) for k in ("whiten", "mean_function") if k in settings}
+        layer = _layer(kernel, Z, num_latent_gps, **options)
+        return gd.models.DeepGP([layer], likelihood, posterior, **settings)
+
+    return build
+
+
+def _other(model: Callable[..., Any]) -> Callable[..., Any]:
+    def build(
+        kernel: Any, likelihood: Any, Z: Any, num_latent_gps: int = 1, **settings: Any
+    ) -> Any:
+        settings.pop("whiten", None)
+        layer = _layer(kernel, Z, num_latent_gps, mean_function=settings.pop("mean_function", None))
+        return model([layer], likelihood, **settings)
+
+    return build
+
+
+def _svgp(kernel: Any, likelihood: Any, Z: Any, num_latent_gps: int = 1, **settings: Any) -> Any:
+    return gpflow.models.SVGP(kernel, likelihood, Z, num_latent_gps=num_latent_gps, **settings)
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "SVGP": _svgp,
+    "mean-field": _structured(gd.posteriors.MeanField),
+    "fully-coupled": _structured(gd.posteriors.FullyCoupled),
+    "stripes-and-arrow": _structured(gd.posteriors.StripesAndArrow),
+    "sigma-points": _other(gd.models.DeepSigmaPointProcess),
+    "global-inducing": _other(gd.models.GlobalInducingDeepGP),
+    "fitc-ep": _other(gd.models.FITCEPDeepGP),
+}
+#: Those whose parameters are SVGP's.
+SVGPS = ("SVGP", "mean-field", "sigma-points")
+
+
+@pytest.fixture(params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _make(name: str, **settings: Any) -> Any:
+    settings = {
+        "likelihood": gpflow.likelihoods.Gaussian(0.1),
+        "Z": Z.copy(),
+        "num_latent_gps": P,
+        **settings,
+    }
+    kernel = settings.pop("kernel", None) or gpflow.kernels.Matern32(lengthscales=[1.0, 2.0])
+    model = MODELS[name](kernel, **settings)
+    rng = np.random.default_rng(1)
+    for _, parameter in sorted(gpflow.utilities.parameter_dict(model).items()):
+        if parameter.trainable and ".layers" not in parameter.name:
+            parameter.unconstrained_variable.assign_add(
+                0.1 * rng.standard_normal(parameter.unconstrained_variable.shape)
+            )
+    return model
+
+
+@pytest.fixture
+def model(name: str) -> Any:
+    return _make(name)
+
+
+# ---------------------------------------------------------------- predictions
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("full_cov", [False, True])
+@pytest.mark.parametrize("full_output_cov", [False, True])
+def test_predict_f(
+    name: str, batch: tuple[int, ...], full_cov: bool, full_output_cov: bool
+) -> None:
+    if name == "SVGP" and batch and full_cov:
+        pytest.skip("GPflow's own posteriors take no batches here.")
+    model = _make(name)
+    Xnew = RNG.standard_normal((*batch, 4, D))
+    mean, covariance = model.predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+    assert mean.shape == (*batch, 4, P)
+    tails = {(0, 0): (4, P), (1, 0): (P, 4, 4), (0, 1): (4, P, P), (1, 1): (4, P, 4, P)}
+    assert covariance.shape == (*batch, *tails[full_cov, full_output_cov])
+    first_mean, variance = model.predict_f(Xnew)
+    assert_close(mean, first_mean, rtol=1e-10, atol=1e-10)
+    pattern = {(0, 0): "...np->...np", (1, 0): "...pnn->...np", (0, 1): "...npp->...np"}
+    pattern[1, 1] = "...npnp->...np"
+    diagonal = np.einsum(pattern[full_cov, full_output_cov], covariance)
+    assert_close(diagonal, variance, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("num_samples", [None, 5])
+@pytest.mark.parametrize("full_cov", [None, False, True])
+def test_predict_f_samples(
+    name: str, batch: tuple[int, ...], num_samples: int | None, full_cov: bool | None
+) -> None:
+    if name == "SVGP" and batch and full_cov is not False:
+        pytest.skip("GPflow's own posteriors take no batches here.")
+    model = _make(name)
+    Xnew = RNG.standard_normal((*batch, 4, D))
+    options = {} if full_cov is None else {"full_cov": full_cov}
+    samples = model.predict_f_samples(Xnew, num_samples, **options)
+    size = () if num_samples is None else (num_samples,)
+    assert samples.shape == (*batch, *size, 4, P)
+
+
+def test_draws_are_of_smooth_functions_by_default(name: str) -> None:
+    model = _make(name, num_latent_gps=1, likelihood=gpflow.likelihoods.Gaussian(0.1))
+    grid = np.stack([np.linspace(-2, 2, 100), np.zeros(100)], axis=1)
+    draws = model.predict_f_samples(grid, 20).numpy()[..., 0]
+    draws -= draws.mean(axis=1, keepdims=True)
+    lag = np.mean(draws[:, 1:] * draws[:, :-1]) / np.mean(draws**2)
+    assert lag > 0.95
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_predict_y_and_log_density(name: str, batch: tuple[int, ...]) -> None:
+    model = _make(name)
+    Xnew, Ynew = RNG.standard_normal((*batch, 4, D)), RNG.standard_normal((*batch, 4, P))
+    f_mean, f_variance = model.predict_f(Xnew)
+    mean, variance = model.predict_y(Xnew)
+    noise = model.likelihood.variance
+    assert_close(mean, f_mean)
+    assert_close(variance, f_variance + noise, rtol=1e-8)
+    by_hand = -0.5 * (np.log(2 * np.pi * variance) + (Ynew - mean) ** 2 / variance)
+    densities = model.predict_log_density((Xnew, Ynew))
+    assert densities.shape == (*batch, 4)
+    assert_close(densities, by_hand.numpy().sum(-1), rtol=1e-8)
+
+
+# ---------------------------------------------------------------- unknown shapes
+
+
+def _dynamic(likelihood: str) -> dict[str, Any]:
+    if likelihood == "classes":
+        return {"likelihood": gpflow.likelihoods.MultiClass(3), "num_latent_gps": 3}
+    return {}
+
+
+@pytest.mark.parametrize("shape", [None, [None, None]], ids=["rank", "sizes"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "classes"])
+def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> None:
+    model = _make(name, **_dynamic(likelihood))
+    gpflow.set_trainable(model.inducing_variable, False)
+    spec = tf.TensorSpec(shape=shape, dtype=tf.float64)
+    targets = Y if likelihood == "gaussian" else np.arange(N, dtype=float)[:, None] % 3
+    loss = tf.function(lambda data: model.training_loss(data), input_signature=[(spec, spec)])
+
+    @tf.function
+    def closure() -> tf.Tensor:
+        return loss((X, targets))
+
+    before = closure()
+    gpflow.optimizers.Scipy().minimize(
+        closure, variables=model.trainable_variables, options={"maxiter": 3}, compile=True
+    )
+    assert closure() < before
+
+
+@pytest.mark.parametrize("shape", [None, [None, None], [None, D]], ids=["rank", "sizes", "rows"])
+def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
+    model = _make(name)
+    spec = tf.TensorSpec(shape=shape, dtype=tf.float64)
+    predictions = [
+        lambda X: model.predict_f(X),
+        lambda X: model.predict_f(X, full_cov=True),
+        lambda X: model.predict_y(X),
+    ]
+    if name == "SVGP" and shape is None:
+        predictions.pop(1)
+    for predict in predictions:
+        compiled = tf.function(predict, input_signature=[spec])
+        assert_close(compiled(XNEW), predict(XNEW))
+
+
+@pytest.mark.parametrize("source", ["generator", "numpy_function", "padded_batch"])
+def test_datasets_without_static_shapes(name: str, source: str) -> None:
+    if source == "generator":
+        dataset = tf.data.Dataset.from_generator(
+            lambda: ((X[i : i + 5], Y[i : i + 5]) for i in (0, 5, 10)),
+            output_types=(tf.float64, tf.float64),
+        )
+    elif source == "padded_batch":
+        dataset = tf.data.Dataset.from_tensor_slices((X, Y)).padded_batch(5)
+    else:
+        dataset = tf.data.Dataset.range(3).map(
+            lambda i: tuple(
+                tf.numpy_function(lambda i, a=a: a[5 * i : 5 * i + 5], [i], tf.float64)
+                for a in (X, Y)
+            )
+        )
+    model = _make(name, num_data=N)
+    closure = model.training_loss_closure(iter(dataset.repeat()), compile=True)
+    assert all(np.isfinite(closure()) for _ in range(3))
+
+
+# ---------------------------------------------------------------- names and values of SVGP
+
+
+def test_names(name: str) -> None:
+    kernel = gpflow.kernels.SquaredExponential()
+    mean_function = gpflow.functions.Constant(np.ones(P))
+    model = _make(name, kernel=kernel, mean_function=mean_function)
+    assert model.kernel is kernel
+    assert model.mean_function is mean_function
+    assert isinstance(model.inducing_variable, (InducingPoints, SharedIndependentInducingVariables))
+    assert model.num_latent_gps == P
+    if name != "SVGP":
+        deep = gd.models.DeepGP(gd.layers.build_layers(X, (2,), P, M), model.likelihood)
+        assert not hasattr(deep, "kernel")
+        with pytest.raises(
+            AttributeError, match="kernel: models of one layer have it, this one has 2"
+        ):
+            _ = deep.kernel
+
+
+@pytest.mark.parametrize("name", SVGPS)
+@pytest.mark.parametrize("whiten", [True, False])
+def test_values_of_an_svgp_are_taken_over(name: str, whiten: bool) -> None:
+    if name == "sigma-points" and not whiten:
+        pytest.skip("Its layers are whitened here.")
+    settings = {"whiten": whiten, "mean_function": gpflow.functions.Constant(np.zeros(P))}
+    saved = _make("SVGP", **settings, num_data=N)
+    model = MODELS[name](
+        gpflow.kernels.Matern32(lengthscales=[1.0, 2.0]),
+        gpflow.likelihoods.Gaussian(),
+        np.zeros((M, D)) + np.arange(M)[:, None],
+        P,
+        **({**settings, "mean_function": gpflow.functions.Constant(np.ones(P))}),
+        num_data=N,
+    )
+    gpflow.utilities.multiple_assign(model, gpflow.utilities.read_values(saved))
+    gpflow.utilities.multiple_assign(model, gpflow.utilities.parameter_dict(saved))
+    assert_close(
+        model.predict_f(XNEW, full_cov=True), saved.predict_f(XNEW, full_cov=True), rtol=1e-6
+    )
+    assert_close(model.q_mu, saved.q_mu)
+    assert_close(model.q_sqrt, saved.q_sqrt)
+    assert model.whiten == saved.whiten
+    if name != "sigma-points":  # whose objective is another
+        assert_close(model.elbo((X, Y)), saved.elbo((X, Y)), rtol=1e-6)
+        assert_close(model.prior_kl(), saved.prior_kl(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SVGPS)
+def test_parts_are_fixed_by_their_names(name: str) -> None:
+    model = _make(name)
+    count = len(model.trainable_variables)
+    for number, part in enumerate((model.q_sqrt, model.q_mu, model.inducing_variable), start=1):
+        gpflow.set_trainable(part, False)
+        assert len(model.trainable_variables) == count - number
+
+
+# ---------------------------------------------------------------- posteriors, copies, export
+
+
+@pytest.mark.parametrize("cache", [PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE])
+def test_posterior(model: Any, cache: PrecomputeCacheType) -> None:
+    posterior = model.posterior(cache)
+    for full_cov in (False, True):
+        assert_close(
+            posterior.predict_f(XNEW, full_cov=full_cov),
+            model.predict_f(XNEW, full_cov=full_cov),
+            rtol=1e-6,
+        )
+        assert_close(
+            posterior.fused_predict_f(XNEW, full_cov=full_cov),
+            model.predict_f(XNEW, full_cov=full_cov),
+            rtol=1e-6,
+        )
+
+
+def test_copies(model: Any) -> None:
+    expected = model.predict_y(XNEW)
+    for twin in (copy.deepcopy(model), gpflow.utilities.deepcopy(model)):
+        assert_close(twin.predict_y(XNEW), expected)
+        twin.kernel.variance.assign(3.0)
+        assert not np.allclose(twin.predict_y(XNEW)[1], expected[1])
+        assert_close(model.predict_y(XNEW), expected)
+
+
+def test_pickles(model: Any) -> None:
+    dill = pytest.importorskip("dill")
+    expected = model.predict_y(XNEW)
+    assert_close(dill.loads(dill.dumps(model)).predict_y(XNEW), expected)
+    assert_close(pickle.loads(pickle.dumps(model)).predict_y(XNEW), expected)
+
+
+_CLIENT = """
+import sys
+import numpy as np, tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+X = np.load(sys.argv[2])
+np.save(sys.argv[3], np.stack([loaded.predict(X[:n])[1][0] for n in (1, len(X))]))
+assert not any(name.startswith("gpflow") for name in sys.modules)
+"""
+
+
+def test_frozen_and_served_without_this_package(model: Any, tmp_path: Path) -> None:
+    frozen = gpflow.utilities.freeze(model)
+    module = tf.Module()
+    signature = [tf.TensorSpec(shape=[None, D], dtype=tf.float64)]
+    module.predict = tf.function(frozen.predict_y, input_signature=signature, autograph=False)
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    np.save(tmp_path / "X.npy", XNEW)
+    paths = [str(tmp_path / part) for part in ("model", "X.npy", "out.npy")]
+    subprocess.run([sys.executable, "-c", _CLIENT, *paths], check=True, capture_output=True)
+    expected = model.predict_y(XNEW)[1][0]
+    assert_close(np.load(tmp_path / "out.npy"), np.stack([expected, expected]), rtol=1e-6)
+
+
+def test_monitor(model: Any, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    task = gpflow.monitor.ModelToTensorBoard(str(tmp_path), model)
+    gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup(task))(0)
+    assert list(tmp_path.iterdir())
+
+
+def test_checkpoint(name: str, tmp_path: Path) -> None:
+    model, other = _make(name), _make(name)
+    other.kernel.variance.assign(5.0)
+    path = tf.train.Checkpoint(model=model).write(str(tmp_path / "saved"))
+    tf.train.Checkpoint(model=other).read(path).assert_consumed()
+    assert_close(other.predict_y(XNEW), model.predict_y(XNEW))
