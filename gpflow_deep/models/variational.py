@@ -122,7 +122,9 @@ class VariationalDeepGPModel(DeepGPModel):
         self, data: RegressionData, noise: Noise, predictive: bool, kl_weight: TensorType
     ) -> tf.Tensor:
         X, Y = self._check_data(data)
-        points, inducing = self._noise(noise, _num_rows(X), self._num_sampled, training=True)
+        N = _num_rows(X)
+        noise = self.draw_noise(N) if noise is None else noise
+        points, inducing = self._noise(noise, N, self._num_sampled, training=True)
         prepared = self._prepare(inducing)
         passage = self._passage(prepared)
         output = walk(self.layers, passage, X, points)[-1]

@@ -40,7 +40,8 @@ def in_parts(
 
     def parts(x: tf.Tensor) -> tf.Tensor:
         padding = tf.pad(x, [[0, rows - N + (-rows) % size], *[[0, 0]] * (x.shape.rank - 1)])
-        return tf.reshape(padding, [-1, size, *x.shape[1:]])
+        shape = tf.concat([[-1, size], tf.shape(x)[1:]], axis=0)
+        return tf.ensure_shape(tf.reshape(padding, shape), [None, None, *x.shape[1:]])
 
     results = tf.map_fn(
         lambda part: function(*part),
