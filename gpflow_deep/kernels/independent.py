@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpflow.kernels import (
+    Combination,
     Kernel,
     LinearCoregionalization,
     MultioutputKernel,
@@ -52,13 +53,14 @@ def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
 
 
 def _check_single_output(kernel: Kernel) -> None:
-    """Sums of multi-output kernels, say, are no ``MultioutputKernel`` but of several outputs."""
-    for part in (kernel, *kernel.submodules):
-        if isinstance(part, MultioutputKernel):
-            raise ValueError(
-                f"kernel: expected a single-output kernel of each GP, got a {type(part).__name__} kernel"
-                f" within {type(kernel).__name__}; combine the kernels of its GPs instead."
-            )
+    """A sum of multi-output kernels, say, is no ``MultioutputKernel``, but of several outputs."""
+    if isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            f"kernel: expected single-output kernels to be combined, got a {type(kernel).__name__} kernel;"
+            " combine the kernels of its GPs instead."
+        )
+    for part in kernel.kernels if isinstance(kernel, Combination) else ():
+        _check_single_output(part)
 
 
 def latent_kernels(kernel: Kernel) -> Sequence[Kernel] | None:

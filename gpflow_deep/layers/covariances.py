@@ -253,6 +253,7 @@ def _is_function_of_distance(kernel: Kernel, X: tf.Tensor) -> bool:
 def _group_by_group(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
     """What kernels say of one group's matrices, [R, T or 1, N, N2], for those that know no other."""
 
+    @tf.autograph.experimental.do_not_convert
     def covariance(group: tuple[tf.Tensor, ...]) -> tf.Tensor:
         if isinstance(kernel, MultioutputKernel):
             return _all_gps(kernel, *group)
