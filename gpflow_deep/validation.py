@@ -226,5 +226,6 @@ def input_dim(inducing_variable: InducingVariables, kernel: Kernel) -> int | Non
     if isinstance(inducing_variable, MultioutputInducingVariables):
         parts = inducing_variable.inducing_variables
     at_inputs = [part for part in parts if isinstance(part, (InducingPoints, Multiscale))]
-    dims |= {part.Z.shape[1] for part in at_inputs if not isinstance(part, InducingPatches)}
+    patches = InducingPatches if convolutions else ()
+    dims |= {part.Z.shape[1] for part in at_inputs if not isinstance(part, patches)}
     return dims.pop() if len(dims) == 1 else None
