@@ -153,7 +153,7 @@ def test_latent_gps_are_those_of_separate_kernels() -> None:
     for function in (covariances.batch_covariance, covariances.local_covariances):
         np.testing.assert_allclose(function(kernel, groups), function(separate, groups), 1e-12)
     conditionals = [
-        layer.condition(groups, layer.infer(X[:2]))
+        layer.condition(groups, layer.infer(X))
         for layer in (layers[1], AmortizedGPLayer(separate, 3, 6, 2))
     ]
     for actual, expected in zip(*conditionals, strict=True):
