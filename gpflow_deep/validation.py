@@ -9,10 +9,15 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingPatches,
     InducingPoints,
     InducingVariables,
     MultioutputInducingVariables,
+    Multiscale,
 )
+from gpflow.kernels import Convolutional, Kernel
 from gpflow.likelihoods import (
     Likelihood,
     MultiClass,
@@ -155,7 +160,8 @@ def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> Indu
     """
     ``inducing_variable`` as GPflow's inducing variables, of inducing points where it is a matrix.
 
-    :raises TypeError: where inducing inputs are not real numbers.
+    :raises TypeError: where inducing inputs are not real numbers, or inducing variables of several GPs of
+        a kind that GPflow does not have.
     :raises ValueError: where inducing inputs are no finite matrix, or inducing variables of several
         GPs are not ``num_latent_gps`` of equal size.
     """
@@ -165,6 +171,17 @@ def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> Indu
         shared = isinstance(inducing_variable, (gpflow.Parameter, tf.Variable))
         return InducingPoints(inducing_variable if shared else Z)
     if isinstance(inducing_variable, MultioutputInducingVariables):
+        if not isinstance(
+            inducing_variable,
+            (
+                FallbackSharedIndependentInducingVariables,
+                FallbackSeparateIndependentInducingVariables,
+            ),
+        ):
+            raise TypeError(
+                "inducing_variable: expected inducing variables of one output, or GPflow's shared or separate"
+                f" independent ones of them, got {type(inducing_variable).__name__}."
+            )
         sizes = [int(each.num_inducing) for each in inducing_variable.inducing_variables]
         if len(sizes) not in (1, num_latent_gps):
             raise ValueError(
@@ -198,10 +215,17 @@ def check_noise(noise: Sequence[Any], shapes: Sequence[Sequence[int | None]]) ->
     return noise
 
 
-def input_dim(inducing_variable: InducingVariables) -> int | None:
-    """The dimension of inducing inputs; ``None`` for inducing variables that are not at inputs."""
+def input_dim(inducing_variable: InducingVariables, kernel: Kernel) -> int | None:
+    """
+    The dimension of the inputs: that of inducing inputs, or of the images that a convolutional kernel takes
+    patches of; ``None`` where neither tells.
+    """
+    convolutions = [k for k in (kernel, *kernel.submodules) if isinstance(k, Convolutional)]
+    dims = {int(np.prod(k.image_shape)) * k.colour_channels for k in convolutions}
     parts: Sequence[InducingVariables] = [inducing_variable]
     if isinstance(inducing_variable, MultioutputInducingVariables):
         parts = inducing_variable.inducing_variables
-    dims = {part.Z.shape[1] for part in parts if isinstance(part, InducingPoints)}
+    at_inputs = [part for part in parts if isinstance(part, (InducingPoints, Multiscale))]
+    patches = InducingPatches if convolutions else ()
+    dims |= {part.Z.shape[1] for part in at_inputs if not isinstance(part, patches)}
     return dims.pop() if len(dims) == 1 else None

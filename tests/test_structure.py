@@ -15,8 +15,8 @@ _ROOT = Path(gpflow_deep.__file__).parent
 _ROOMS = (
     "numerics",
     "validation",
-    "psi_statistics",
     "kernels",
+    "psi_statistics",
     "initialisation",
     "likelihoods",
     "layers",

@@ -12,8 +12,6 @@ from gpflow.kernels import Kernel
 from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
-from ..psi_statistics.terms import Term, Wave, on_all_inputs, terms
-
 __all__ = ["SpectralMixture"]
 
 
@@ -72,18 +70,3 @@ class SpectralMixture(Kernel):
     def K_diag(self, X: TensorType) -> tf.Tensor:
         """Variances at the inputs."""
         return tf.fill(tf.shape(X)[:-1], tf.reduce_sum(self.weights))
-
-
-@terms.register(SpectralMixture, int)
-def _spectral_mixture(kernel: SpectralMixture, input_dim: int) -> list[Term]:
-    precisions = tf.square(2.0 * math.pi * tf.convert_to_tensor(kernel.bandwidths))
-    frequencies = 2.0 * math.pi * tf.convert_to_tensor(kernel.frequencies)
-    log_weights = tf.unstack(tf.math.log(kernel.weights))
-    return [
-        Wave(
-            log_weight,
-            on_all_inputs(kernel, precisions[q], input_dim),
-            on_all_inputs(kernel, frequencies[q], input_dim),
-        )
-        for q, log_weight in enumerate(log_weights)
-    ]

@@ -21,6 +21,7 @@ from gpflow.utilities import positive
 
 from ..numerics.linalg import squared_distances
 from ..validation import check_positive_integer
+from .methods import has_methods_of
 
 __all__ = ["StackedStationary"]
 
@@ -52,8 +53,11 @@ class StackedStationary(MultioutputKernel):
         super().__init__(name=name)
         self._num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
         self.shape = kernel()
-        if not isinstance(self.shape, IsotropicStationary):
-            raise TypeError(f"kernel: expected an isotropic stationary kernel, got {kernel!r}.")
+        if not has_methods_of(self.shape, IsotropicStationary, *_REPLACED):
+            raise TypeError(
+                "kernel: expected an isotropic stationary kernel, with no methods of its own but K_r2 or"
+                f" K_r, got {kernel!r}."
+            )
         # No parameters of its own: scales are applied here.
         for scale in ("variance", "lengthscales"):
             setattr(self.shape, scale, 1.0)
@@ -77,11 +81,13 @@ class StackedStationary(MultioutputKernel):
     @property
     def latent_kernels(self) -> tuple[Kernel, ...]:
         """The kernels by themselves, with the present values of their parameters."""
-        kind = type(self.shape)
-        return tuple(
-            kind(variance=variance, lengthscales=lengthscales)
-            for variance, lengthscales in zip(self.variance.numpy(), self.lengthscales.numpy())
-        )
+        kernels = []
+        for variance, lengthscales in zip(self.variance.numpy(), self.lengthscales.numpy()):
+            kernel = gpflow.utilities.deepcopy(self.shape)
+            kernel.variance = Parameter(variance, transform=positive())
+            kernel.lengthscales = Parameter(lengthscales, transform=positive())
+            kernels.append(kernel)
+        return tuple(kernels)
 
     @property
     def ard(self) -> bool:
@@ -105,7 +111,8 @@ class StackedStationary(MultioutputKernel):
             return variance[:, None, None] * self.shape.K_r2(r2)
         # Distances once, for all GPs.
         squares, precision = squared_distances(X, X2), 1.0 / tf.square(lengthscales)
-        profile = _PROFILES.get(type(self.shape))
+        kind = type(self.shape)
+        profile = _PROFILES.get(kind) if has_methods_of(self.shape, kind) else None
         if profile is None:
             r2 = squares[:, None] * precision[:, None, None]
             return variance[:, None, None] * self.shape.K_r2(r2)
@@ -145,6 +152,10 @@ class StackedStationary(MultioutputKernel):
         X = tf.convert_to_tensor(X)
         ones = [1] * (X.shape.rank - 1)
         return X / tf.reshape(self.lengthscales, [self._num_latent_gps, *ones, -1])
+
+
+# What is done here in the kernel's stead.
+_REPLACED = ("__call__", "K", "K_diag", "slice", "scale", "scaled_squared_euclid_dist")
 
 
 def _squared_exponential(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

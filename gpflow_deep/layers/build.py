@@ -33,7 +33,7 @@ def build_layers(
     output_dim: int = 1,
     num_inducing: int | Sequence[int] = 128,
     *,
-    kernel_factory: KernelFactory | None = None,
+    kernel_factory: KernelFactory | Kernel | None = None,
     white_noise: float | None = None,
     whiten: bool = True,
     seed: int = 0,
@@ -53,19 +53,21 @@ def build_layers(
     :param output_dim: number of GPs of the last layer.
     :param num_inducing: inducing points M of every layer, or of each; at most the number of distinct inputs
         is used.
-    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
+    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index); or one kernel, of
+        which every layer gets a copy.
     :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
     :param whiten: see :class:`GPLayer`.
     :param seed: seed of k-means.
     :raises ValueError: where X is not a finite, non-empty matrix, or a width or ``white_noise`` is not
         positive, or white noise is to be added to a multi-output kernel.
-    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, or a factory's kernel is none.
+    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, ``kernel_factory`` a kernel's
+        class, or what it makes no kernel.
     """
     X = check_inputs(X, "X")
     widths = _widths(hidden_dims, output_dim)
     sizes = _per_layer(num_inducing, len(widths))
     centres = {size: kmeans_inducing_inputs(X, size, seed=seed) for size in set(sizes)}
-    make_kernel = kernel_factory or _ard_squared_exponential
+    make_kernel = _kernel_maker(kernel_factory) or _ard_squared_exponential
     if white_noise is not None and not white_noise > 0:
         raise ValueError(f"white_noise: expected a positive variance or None, got {white_noise!r}.")
 
@@ -107,7 +109,7 @@ def build_amortized_layers(
     output_dim: int = 1,
     num_inducing: int | Sequence[int] = (8, 4, 4),
     *,
-    kernel_factory: KernelFactory | None = None,
+    kernel_factory: KernelFactory | Kernel | None = None,
     full_covariance: bool = False,
     seed: int = 0,
 ) -> list[AmortizedGPLayer]:
@@ -120,17 +122,20 @@ def build_amortized_layers(
     :param hidden_dims: number of GPs of every hidden layer; ``()`` for one layer.
     :param output_dim: number of GPs of the last layer.
     :param num_inducing: inducing points of an input: of each layer, or one number for all.
-    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index).
+    :param kernel_factory: makes the kernel of a layer from (input dimension, layer index); or one kernel, of
+        which every layer gets a copy.
     :param full_covariance: see :class:`AmortizedGPLayer`.
     :param seed: of the networks' initial values.
     :raises ValueError: where a number is not positive, or not every layer has its inducing points.
+    :raises TypeError: where ``kernel_factory`` is a kernel's class, or what it makes no kernel.
     """
     widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
     dims = [check_positive_integer(input_dim, "input_dim"), *widths, output_dim]
     sizes = _per_layer(num_inducing, len(dims) - 1)
+    make_kernel = _kernel_maker(kernel_factory)
     return [
         AmortizedGPLayer(
-            kernel_factory(d_in, index) if kernel_factory else None,
+            make_kernel(d_in, index) if make_kernel else None,
             size,
             d_in,
             d_out,
@@ -140,6 +145,20 @@ def build_amortized_layers(
         )
         for index, (size, d_in, d_out) in enumerate(zip(sizes, dims, dims[1:]))
     ]
+
+
+def _kernel_maker(kernel_factory: KernelFactory | Kernel | None) -> KernelFactory | None:
+    """A factory, also of copies of one kernel; calling a kernel or its class would be something else."""
+    if isinstance(kernel_factory, Kernel):
+        kernel = kernel_factory
+        return lambda input_dim, layer: gpflow.utilities.deepcopy(kernel)
+    if isinstance(kernel_factory, type) or not (kernel_factory is None or callable(kernel_factory)):
+        raise TypeError(
+            "kernel_factory: expected a function of (input dimension, layer index) that makes a kernel, such"
+            " as lambda input_dim, layer: gpflow.kernels.Matern52(lengthscales=np.ones(input_dim)), or a"
+            f" kernel to copy, got {kernel_factory!r}."
+        )
+    return kernel_factory
 
 
 def _per_layer(num_inducing: int | Sequence[int], num_layers: int) -> list[int]:
@@ -160,7 +179,7 @@ def build_separate_layers(
     output_dim: int = 1,
     num_inducing: int = 50,
     *,
-    kernel_factory: KernelFactory | None = None,
+    kernel_factory: KernelFactory | Kernel | None = None,
     seed: int = 0,
 ) -> list[GPLayer]:
     """
@@ -176,16 +195,18 @@ def build_separate_layers(
     :param output_dim: number of GPs of the last layer.
     :param num_inducing: inducing points M of every GP; at most the number of distinct inputs is used in the
         first layer.
-    :param kernel_factory: makes a kernel from (input dimension, layer index).
+    :param kernel_factory: makes a kernel from (input dimension, layer index); or one kernel, of which every
+        GP gets a copy.
     :param seed: of k-means and of the higher layers' inducing inputs.
     :raises ValueError: where X is not a finite, non-empty matrix, or a width is not positive.
-    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, or a factory's kernel is none.
+    :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, ``kernel_factory`` a kernel's
+        class, or what it makes no kernel.
     """
     X = check_inputs(X, "X")
     widths = _widths(hidden_dims, output_dim)
     M = check_positive_integer(num_inducing, "num_inducing")
     rng = np.random.default_rng(seed)
-    make_kernel = kernel_factory or _squared_exponential_of_layer
+    make_kernel = _kernel_maker(kernel_factory) or _squared_exponential_of_layer
     layers = []
     for index, (input_dim, width) in enumerate(zip([X.shape[1], *widths], widths)):
         kernels = [make_kernel(input_dim, index) for _ in range(width)]

@@ -5,11 +5,14 @@ GPflow's ``Kuu`` and ``Kuf`` are used for every kernel. The squared exponential 
 alone or with white noise added, is the default of deep GPs and has a short cut: its logarithm is one
 matrix product, so that a covariance matrix costs one product and one exponential instead of eight
 passes over it, and in float32 K_MM is evaluated in float64, where its small eigenvalues live.
+
+Short cuts are for kernels with the methods that GPflow, or this package, gave them
+(:func:`~gpflow_deep.kernels.methods.has_methods_of`); all others are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -18,24 +21,24 @@ import tensorflow as tf
 from gpflow.inducing_variables import (
     InducingPoints,
     InducingVariables,
-    SharedIndependentInducingVariables,
+    MultioutputInducingVariables,
 )
 from gpflow.kernels import (
     IsotropicStationary,
     Kernel,
     MultioutputKernel,
     Product,
-    SeparateIndependent,
-    SharedIndependent,
     SquaredExponential,
     Sum,
     White,
 )
 
 from ..kernels import StackedStationary
+from ..kernels.independent import latent_kernels
+from ..kernels.methods import has_methods_of, takes_batches
 from ..numerics.linalg import squared_distances
 
-__all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance"]
+__all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance", "split_gps"]
 
 
 class _SquaredExponentialSum(NamedTuple):
@@ -45,25 +48,19 @@ class _SquaredExponentialSum(NamedTuple):
     white: Sequence[White]
 
 
-def _single(
+def split_gps(
     inducing_variable: InducingVariables, kernel: Kernel
-) -> tuple[InducingVariables, Kernel]:
-    """The one kernel and one set of inducing variables behind a layer whose GPs share them."""
-    if isinstance(inducing_variable, SharedIndependentInducingVariables) and not isinstance(
-        kernel, MultioutputKernel
-    ):
-        inducing_variable = inducing_variable.inducing_variable
-    if isinstance(kernel, SharedIndependent):
-        if isinstance(inducing_variable, SharedIndependentInducingVariables):
-            return inducing_variable.inducing_variable, kernel.kernel
-        if isinstance(inducing_variable, InducingPoints):
-            return inducing_variable, kernel.kernel
-    elif isinstance(kernel, StackedStationary):
-        if isinstance(inducing_variable, SharedIndependentInducingVariables):
-            return inducing_variable.inducing_variable, kernel
-    elif isinstance(kernel, MultioutputKernel) and isinstance(inducing_variable, InducingPoints):
-        return SharedIndependentInducingVariables(inducing_variable), kernel
-    return inducing_variable, kernel
+) -> list[tuple[InducingVariables, Kernel]]:
+    """
+    The inducing variables and kernel of each GP, as GPflow's ``Kuu`` and ``Kuf`` take them: one pair where
+    the GPs share both. A multi-output kernel that has its own way to evaluate its GPs stays one.
+    """
+    kernels = latent_kernels(kernel) or [kernel]
+    each = [inducing_variable]
+    if isinstance(inducing_variable, MultioutputInducingVariables):
+        each = list(inducing_variable.inducing_variables)
+    size = max(len(kernels), len(each))
+    return list(zip(each * (size // len(each)), [*kernels] * (size // len(kernels))))
 
 
 def _as_squared_exponential(
@@ -71,9 +68,9 @@ def _as_squared_exponential(
 ) -> _SquaredExponentialSum | None:
     if type(inducing_variable) is not InducingPoints:
         return None
-    parts = kernel.kernels if type(kernel) is Sum else [kernel]
-    smooth = [k for k in parts if type(k) is SquaredExponential]
-    white = [k for k in parts if type(k) is White]
+    parts = kernel.kernels if has_methods_of(kernel, Sum) else [kernel]
+    smooth = [k for k in parts if has_methods_of(k, SquaredExponential)]
+    white = [k for k in parts if has_methods_of(k, White)]
     if len(smooth) != 1 or len(smooth) + len(white) != len(parts):
         return None
     return _SquaredExponentialSum(smooth[0], white)
@@ -96,31 +93,65 @@ def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> t
 
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """Covariance of inducing variables and function values at ``X`` [N, D]: [M, N] or [T, M, N]."""
-    inducing_variable, kernel = _single(inducing_variable, kernel)
-    if isinstance(kernel, StackedStationary):
-        return kernel(inducing_variable.Z, X, full_cov=True, full_output_cov=False)
-    fast = _as_squared_exponential(inducing_variable, kernel)
-    if fast is None:
+
+    def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+        fast = _as_squared_exponential(inducing_variable, kernel)
+        if fast is not None:
+            Z = tf.convert_to_tensor(inducing_variable.Z)
+            return tf.exp(_log_covariance(fast.kernel, Z, X))
+        if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
+            return _all_gps(kernel, inducing_variable.Z, X)
         return gpflow.covariances.Kuf(inducing_variable, kernel, X)
-    return tf.exp(_log_covariance(fast.kernel, tf.convert_to_tensor(inducing_variable.Z), X))
+
+    return _of_each(covariance, inducing_variable, kernel)
 
 
 def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> tf.Tensor:
     """Covariance of the inducing variables plus ``jitter`` I, in float64: [M, M] or [T, M, M]."""
-    inducing_variable, kernel = _single(inducing_variable, kernel)
-    fast = _as_squared_exponential(inducing_variable, kernel)
-    if isinstance(kernel, StackedStationary):
-        K = kernel(inducing_variable.Z, full_cov=True, full_output_cov=False)
-        K, noise = tf.cast(K, tf.float64), tf.constant(jitter, tf.float64)
-    elif fast is None:
-        K = tf.cast(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0), tf.float64)
-        noise = tf.constant(jitter, tf.float64)
-    else:
-        Z = tf.cast(inducing_variable.Z, tf.float64)
-        K = tf.exp(_log_covariance(fast.kernel, Z, Z))
-        variances = [tf.cast(white.variance, tf.float64) for white in fast.white]
-        noise = tf.add_n([tf.constant(jitter, tf.float64), *variances])
-    return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + noise)
+
+    def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+        fast = _as_squared_exponential(inducing_variable, kernel)
+        if fast is not None:
+            Z = tf.cast(inducing_variable.Z, tf.float64)
+            K = tf.exp(_log_covariance(fast.kernel, Z, Z))
+            noise = sum(tf.cast(white.variance, tf.float64) for white in fast.white)
+            return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + noise)
+        if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
+            K = _all_gps(kernel, inducing_variable.Z)
+        else:
+            K = gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0)
+        return tf.cast(K, tf.float64)
+
+    K = _of_each(covariance, inducing_variable, kernel)
+    return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + tf.constant(jitter, tf.float64))
+
+
+def _all_gps(kernel: MultioutputKernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """Covariances [T, N, N2] of a kernel that has its own way to evaluate its GPs."""
+    return kernel(X, X2, full_cov=True, full_output_cov=False)
+
+
+def _of_each(
+    covariance: Callable[[InducingVariables, Kernel], tf.Tensor],
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+) -> tf.Tensor:
+    """The covariance of the pair that all GPs share, or those of each GP's own."""
+    each = [covariance(*pair) for pair in split_gps(inducing_variable, kernel)]
+    if len(each) == 1:
+        return each[0]
+    if latent_kernels(kernel) is None:  # of all GPs at the inducing variables of each
+        each = [K[t] for t, K in enumerate(each)]
+    return tf.stack(each)
+
+
+def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """Prior variance of the GPs at ``X`` [N, D]: [N, T], or [N, 1] where they share one kernel."""
+    kernels = latent_kernels(kernel)
+    if kernels is not None:
+        return tf.stack([k(X, full_cov=False) for k in kernels], axis=-1)
+    assert isinstance(kernel, MultioutputKernel)
+    return kernel(X, full_cov=False, full_output_cov=False)
 
 
 def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
@@ -132,14 +163,10 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     :param X2: [S, N, D], likewise.
     :return: [S, K, M, N] in the dtype of ``X``, K = T where every GP has its own kernel, else 1.
     """
-    if isinstance(kernel, SharedIndependent):
-        kernel = kernel.kernel
-    if isinstance(kernel, SeparateIndependent):
-        return tf.concat([batch_covariance(k, X, X2) for k in kernel.kernels], axis=1)
-    if isinstance(kernel, (Sum, Product)):
-        parts = [batch_covariance(k, X, X2) for k in kernel.kernels]
-        return tf.add_n(parts) if isinstance(kernel, Sum) else reduce(tf.multiply, parts)
-    if type(kernel) is SquaredExponential:
+    parts = _of_parts(batch_covariance, kernel, X, X2)
+    if parts is not None:
+        return parts
+    if has_methods_of(kernel, SquaredExponential):
         return tf.exp(_log_covariance(kernel, X, X if X2 is None else X2))[:, None]
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.
@@ -147,25 +174,20 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
         return tf.cast(batch_covariance(kernel, *inputs), X.dtype)
     if X2 is None:
         return local_covariances(kernel, X)
-    if isinstance(kernel, IsotropicStationary):
+    if _is_function_of_distance(kernel, X):
         left, right = (kernel.scale(x) for x in kernel.slice(X, X2))
         squares = tf.reduce_sum(tf.square(left), axis=-1)[..., :, None]
         squares += tf.reduce_sum(tf.square(right), axis=-1)[..., None, :]
         squares -= 2.0 * tf.matmul(left, right, transpose_b=True)
         return kernel.K_r2(tf.maximum(squares, 0.0))[:, None]
+    if X.shape[0] == 1 and not isinstance(kernel, MultioutputKernel):
+        K = kernel(X[0], tf.reshape(X2, [-1, X2.shape[-1]]))  # [M, S N]
+        K = tf.reshape(K, [1, tf.shape(X)[1], tf.shape(X2)[0], tf.shape(X2)[1]])
+        return tf.transpose(K, [2, 0, 1, 3])
     S = tf.maximum(tf.shape(X)[0], tf.shape(X2)[0])
     return local_covariances(
         kernel, *(tf.broadcast_to(x, [S, tf.shape(x)[1], x.shape[2]]) for x in (X, X2))
     )
-
-
-def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """Prior variance of the GPs at ``X`` [N, D]: [N, T], or [N, 1] where they share one kernel."""
-    if isinstance(kernel, SharedIndependent):
-        kernel = kernel.kernel
-    if isinstance(kernel, MultioutputKernel):
-        return kernel(X, full_cov=False, full_output_cov=False)
-    return kernel(X, full_cov=False)[:, None]
 
 
 def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
@@ -174,23 +196,23 @@ def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None)
     distances are sums of differences, whose digits do not cancel.
 
     Any kernel will do; an isotropic stationary one takes distances once, ``StackedStationary`` once for all
-    its GPs. As in GPflow, white noise is part of the covariance of ``X`` with itself only.
+    its GPs, and one that takes no batches is called group by group, which is slow. As in GPflow, white noise
+    is part of the covariance of ``X`` with itself only.
 
     :param X: [R, N, D].
     :param X2: [R, N2, D]; ``X`` itself by default.
     :return: [R, T, N, N2], or [R, 1, N, N2] where the GPs share one kernel.
     """
-    if isinstance(kernel, SharedIndependent):
-        kernel = kernel.kernel
-    if isinstance(kernel, SeparateIndependent):
-        return tf.concat([local_covariances(k, X, X2) for k in kernel.kernels], axis=1)
-    if isinstance(kernel, (StackedStationary, IsotropicStationary)):
-        X, X2 = kernel.slice(X, X2)
-        X2 = X if X2 is None else X2
-        if isinstance(kernel, StackedStationary):
-            return kernel.local(X, X2)
-        X, X2 = kernel.scale(X), kernel.scale(X2)
+    parts = _of_parts(local_covariances, kernel, X, X2)
+    if parts is not None:
+        return parts
+    if has_methods_of(kernel, StackedStationary):
+        return kernel.local(*kernel.slice(X, X if X2 is None else X2))
+    if _is_function_of_distance(kernel, X):
+        X, X2 = (kernel.scale(x) for x in kernel.slice(X, X if X2 is None else X2))
         return kernel.K_r2(squared_distances(X, X2))[:, None]
+    if isinstance(kernel, MultioutputKernel) or not takes_batches(kernel, X.shape[-1]):
+        return _group_by_group(kernel, X, X2)
     if X2 is None:
         return kernel(X, full_cov=True)[:, None]
     # GPflow pairs every group of X with every group of X2: ask for one pair of points at a time.
@@ -198,3 +220,44 @@ def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None)
     pairs = [tf.broadcast_to(X[:, :, None, :], shape), tf.broadcast_to(X2[:, None, :, :], shape)]
     pairs = tf.reshape(tf.stack(pairs, axis=-2), [-1, 2, X.shape[-1]])
     return tf.reshape(kernel(pairs, full_cov=True)[:, 0, 1], shape[:-1])[:, None]
+
+
+def _of_parts(
+    covariance: Callable[[Kernel, tf.Tensor, tf.Tensor | None], tf.Tensor],
+    kernel: Kernel,
+    X: tf.Tensor,
+    X2: tf.Tensor | None,
+) -> tf.Tensor | None:
+    """The covariances of a kernel that is made of others, from theirs; ``None`` for any other kernel."""
+    kernels = latent_kernels(kernel)
+    if isinstance(kernel, MultioutputKernel) and kernels is not None:
+        return tf.concat([covariance(k, X, X2) for k in kernels], axis=1)
+    if has_methods_of(kernel, Sum):
+        return tf.add_n([covariance(k, X, X2) for k in kernel.kernels])
+    if has_methods_of(kernel, Product):
+        return reduce(tf.multiply, [covariance(k, X, X2) for k in kernel.kernels])
+    return None
+
+
+def _is_function_of_distance(kernel: Kernel, X: tf.Tensor) -> bool:
+    """
+    Whether a kernel is its own ``K_r2`` of distances between inputs that it sliced and scaled, whoever
+    wrote these methods, and groups of distances are as welcome to it as one matrix of them.
+    """
+    replaced = ("__call__", "K", "scaled_squared_euclid_dist")
+    return has_methods_of(kernel, IsotropicStationary, *replaced) and takes_batches(
+        kernel, X.shape[-1]
+    )
+
+
+def _group_by_group(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
+    """What kernels say of one group's matrices, [R, T or 1, N, N2], for those that know no other."""
+
+    @tf.autograph.experimental.do_not_convert
+    def covariance(group: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        if isinstance(kernel, MultioutputKernel):
+            return _all_gps(kernel, *group)
+        return kernel(*group)[None]
+
+    groups = (X,) if X2 is None else (X, X2)
+    return tf.map_fn(covariance, groups, fn_output_signature=X.dtype)

@@ -9,7 +9,10 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.inducing_variables import InducingVariables, SeparateIndependentInducingVariables
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    InducingVariables,
+)
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
@@ -40,7 +43,8 @@ class GPLayer(Layer):
     outputs: it projects inputs on its inducing variables, and that is all.
 
     :param kernel: any GPflow kernel. A single-output kernel, or ``SharedIndependent``, is shared by
-        the layer's GPs; ``SeparateIndependent`` gives each GP its own.
+        the layer's GPs; ``SeparateIndependent`` gives each GP its own; so does ``LinearCoregionalization``,
+        whose W [P, T] mixes them (see :class:`Layer`).
     :param inducing_variable: GPflow inducing variables, or inducing inputs [M, D]; ``None`` for a layer whose
         inducing inputs are the inducing outputs of the layer below
         (:class:`gpflow_deep.models.GlobalInducingDeepGP`).
@@ -49,7 +53,7 @@ class GPLayer(Layer):
     :param whiten: whether the inducing outputs v are whitened, u = chol(K_MM) v (the default), or
         the function values u themselves.
     :raises ValueError: where the number of GPs of the kernel or of the inducing variables is not T,
-        or the kernel mixes its GPs (``LinearCoregionalization``).
+        or they are not independent.
     """
 
     def __init__(
@@ -67,7 +71,9 @@ class GPLayer(Layer):
         if inducing_variable is not None:
             self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
             self.num_inducing = int(self.inducing_variable.num_inducing)
-            separate = isinstance(self.inducing_variable, SeparateIndependentInducingVariables)
+            separate = isinstance(
+                self.inducing_variable, FallbackSeparateIndependentInducingVariables
+            )
             if separate and not isinstance(self.kernel, MultioutputKernel):
                 raise ValueError(
                     "kernel: expected SharedIndependent or SeparateIndependent with"
@@ -79,7 +85,9 @@ class GPLayer(Layer):
     @property
     def input_dim(self) -> int | None:
         """Dimension of the inputs; ``None`` without inducing variables at inputs."""
-        return None if self.inducing_variable is None else input_dim(self.inducing_variable)
+        if self.inducing_variable is None:
+            return None
+        return input_dim(self.inducing_variable, self.kernel)
 
     @property
     def own_inducing_variable(self) -> InducingVariables:
@@ -148,9 +156,8 @@ class GPLayer(Layer):
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
-        A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
-        )  # [(T), M, S N]
+        K = Kuf(self.own_inducing_variable, self.kernel, rows)
+        A = tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
         if not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
         basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [S N, (T), M]
@@ -204,9 +211,8 @@ class GPLayer(Layer):
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
-        A = tf.linalg.triangular_solve(
-            factor, _match_rank(Kuf(self.own_inducing_variable, self.kernel, rows), factor)
-        )  # [(T), M, S N]
+        K = Kuf(self.own_inducing_variable, self.kernel, rows)
+        A = tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
         A = tf.reshape(A, [-1, self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
         if self.whiten:
@@ -227,16 +233,10 @@ class GPLayer(Layer):
         X = tf.zeros([1, self.input_dim], gpflow.default_float())
         try:
             Kuf(self.own_inducing_variable, self.kernel, X)
+            batch_covariance(self.kernel, X[None])
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
                 f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
-
-
-def _match_rank(K: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Where only the kernels differ, or only the inducing inputs, GPflow may return one matrix."""
-    if K.shape.rank < factor.shape.rank:
-        return tf.broadcast_to(K, tf.concat([tf.shape(factor)[:1], tf.shape(K)], axis=0))
-    return K

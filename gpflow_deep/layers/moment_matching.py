@@ -22,8 +22,8 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.inducing_variables import InducingPoints, MultioutputInducingVariables
-from gpflow.kernels import Kernel, SeparateIndependent, SharedIndependent
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
 from ..numerics.draws import quasi_normals
@@ -38,7 +38,7 @@ from ..psi_statistics.exponentials import (
     tilted_precision,
 )
 from ..psi_statistics.terms import Wave, terms
-from .covariances import Kuf, prior_variance
+from .covariances import Kuf, prior_variance, split_gps
 from .gp_layer import GPLayer
 
 __all__ = ["at_points", "under_gaussian"]
@@ -66,7 +66,7 @@ def at_points(
     reduction = tf.transpose(tf.reduce_sum(tf.matmul(K, W) * K, axis=-1))  # [N, T]
     # Rounding may take more than there is.
     variance = tf.maximum(prior_variance(layer.kernel, X) - reduction, 0.0)
-    return Gaussian(layer.prior_mean(X) + mean, tf.linalg.diag(variance) if full else variance)
+    return Gaussian(layer.latent_mean(X) + mean, tf.linalg.diag(variance) if full else variance)
 
 
 def under_gaussian(
@@ -154,20 +154,10 @@ class _Stacked(NamedTuple):
 
 def _parts(layer: GPLayer) -> tuple[Sequence[Kernel], Sequence[tf.Tensor]]:
     """The kernels and inducing inputs of a layer's GPs: one pair where they share both."""
-    kernel, inducing = layer.kernel, layer.own_inducing_variable
-    kernels: Sequence[Kernel]
-    if isinstance(kernel, SeparateIndependent):
-        kernels = list(kernel.kernels)
-    else:
-        kernels = [kernel.kernel if isinstance(kernel, SharedIndependent) else kernel]
-    each = [inducing]
-    if isinstance(inducing, MultioutputInducingVariables):
-        each = list(inducing.inducing_variables)
-    if not all(type(one) is InducingPoints for one in each):
+    inducing, kernels = zip(*split_gps(layer.own_inducing_variable, layer.kernel))
+    if not all(type(one) is InducingPoints for one in inducing):
         raise NoClosedForm("Inducing variables that are not at points have no closed form here.")
-    Zs = [tf.convert_to_tensor(one.Z) for one in each]
-    K = max(len(kernels), len(Zs))
-    return kernels * (K // len(kernels)), Zs * (K // len(Zs))
+    return kernels, [tf.convert_to_tensor(one.Z) for one in inducing]
 
 
 def _stacked(layer: GPLayer, input_dim: int) -> _Stacked | None:

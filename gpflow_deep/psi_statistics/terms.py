@@ -13,9 +13,9 @@ inputs and every component of a spectral mixture are waves, and products of wave
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -31,6 +31,9 @@ from gpflow.kernels import (
     White,
 )
 from gpflow.utilities import Dispatcher
+
+from ..kernels import SpectralMixture
+from ..kernels.methods import has_methods_of
 
 __all__ = [
     "LinearTerm",
@@ -87,47 +90,78 @@ of your own: ``@terms.register(MyKernel, int)``.
 
 
 @terms.register(Kernel, int)
-def _unknown(kernel: Kernel, input_dim: int) -> list[Term]:
+def _unknown(kernel: Kernel, input_dim: int) -> Sequence[Term]:
     del input_dim
     raise NoClosedForm(f"{type(kernel).__name__} has no closed form under a Gaussian.")
 
 
-@terms.register(SquaredExponential, int)
-def _squared_exponential(kernel: SquaredExponential, input_dim: int) -> list[Term]:
+_TermsOf = Callable[[Any, int], Sequence[Term]]
+
+
+def _register(kind: type[Kernel]) -> Callable[[_TermsOf], _TermsOf]:
+    """Register the terms of a class: a subclass of it with methods of its own has others, unknown here."""
+
+    def register(terms_of: _TermsOf) -> _TermsOf:
+        def checked(kernel: Kernel, input_dim: int) -> Sequence[Term]:
+            return (terms_of if has_methods_of(kernel, kind) else _unknown)(kernel, input_dim)
+
+        terms.register(kind, int)(checked)
+        return terms_of
+
+    return register
+
+
+@_register(SquaredExponential)
+def _squared_exponential(kernel: SquaredExponential, input_dim: int) -> Sequence[Term]:
     precision = on_all_inputs(kernel, tf.square(1.0 / kernel.lengthscales), input_dim)
     return [Wave(tf.math.log(tf.convert_to_tensor(kernel.variance)), precision)]
 
 
-@terms.register(Cosine, int)
-def _cosine(kernel: Cosine, input_dim: int) -> list[Term]:
+@_register(Cosine)
+def _cosine(kernel: Cosine, input_dim: int) -> Sequence[Term]:
     frequency = on_all_inputs(kernel, 2.0 * math.pi / kernel.lengthscales, input_dim)
     log_amplitude = tf.math.log(tf.convert_to_tensor(kernel.variance))
     return [Wave(log_amplitude, tf.zeros_like(frequency), frequency)]
 
 
-@terms.register(Constant, int)
-def _constant(kernel: Constant, input_dim: int) -> list[Term]:
+@_register(SpectralMixture)
+def _spectral_mixture(kernel: SpectralMixture, input_dim: int) -> Sequence[Term]:
+    precisions = tf.square(2.0 * math.pi * tf.convert_to_tensor(kernel.bandwidths))
+    frequencies = 2.0 * math.pi * tf.convert_to_tensor(kernel.frequencies)
+    log_weights = tf.unstack(tf.math.log(kernel.weights))
+    return [
+        Wave(
+            log_weight,
+            on_all_inputs(kernel, precisions[q], input_dim),
+            on_all_inputs(kernel, frequencies[q], input_dim),
+        )
+        for q, log_weight in enumerate(log_weights)
+    ]
+
+
+@_register(Constant)
+def _constant(kernel: Constant, input_dim: int) -> Sequence[Term]:
     variance = tf.convert_to_tensor(kernel.variance)
     return [Wave(tf.math.log(variance), tf.zeros([input_dim], variance.dtype))]
 
 
-@terms.register(White, int)
-def _white(kernel: White, input_dim: int) -> list[Term]:
+@_register(White)
+def _white(kernel: White, input_dim: int) -> Sequence[Term]:
     del input_dim
     return [WhiteTerm(tf.convert_to_tensor(kernel.variance))]
 
 
-@terms.register(Linear, int)
-def _linear(kernel: Linear, input_dim: int) -> list[Term]:
+@_register(Linear)
+def _linear(kernel: Linear, input_dim: int) -> Sequence[Term]:
     return [LinearTerm(on_all_inputs(kernel, kernel.variance, input_dim))]
 
 
-@terms.register(Sum, int)
-def _sum(kernel: Sum, input_dim: int) -> list[Term]:
+@_register(Sum)
+def _sum(kernel: Sum, input_dim: int) -> Sequence[Term]:
     return [term for part in kernel.kernels for term in terms(part, input_dim)]
 
 
-@terms.register(Product, int)
+@_register(Product)
 def _product(kernel: Product, input_dim: int) -> Sequence[Term]:
     return reduce(_products, [terms(part, input_dim) for part in kernel.kernels])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
 from gpflow_deep.initialisation import kmeans_inducing_inputs, linear_mean_function
-from gpflow_deep.layers import build_layers, build_separate_layers
+from gpflow_deep.layers import build_amortized_layers, build_layers, build_separate_layers
 
 X = np.random.default_rng(0).standard_normal((60, 3)) * [2.0, 1.0, 0.5]
 
@@ -69,6 +69,25 @@ def test_kernels_of_a_factory() -> None:
         np.testing.assert_allclose(white.variance, 0.01)
     assert type(layers[-1].kernel) is gpflow.kernels.Matern52
     assert not any(layer.whiten for layer in layers)
+
+
+def test_copies_of_one_kernel() -> None:
+    kernel = gpflow.kernels.Matern52(lengthscales=0.7)
+    gpflow.set_trainable(kernel.variance, False)
+    for layers in (
+        build_layers(X, (2,), num_inducing=4, kernel_factory=kernel),
+        build_amortized_layers(3, (2,), num_inducing=4, kernel_factory=kernel),
+        build_separate_layers(X, (2,), num_inducing=4, kernel_factory=kernel),
+    ):
+        kernels = [k for layer in layers for k in getattr(layer.kernel, "kernels", [layer.kernel])]
+        assert len({id(k) for k in [*kernels, kernel]}) == len(kernels) + 1
+        for copy in kernels:
+            assert type(copy) is gpflow.kernels.Matern52
+            np.testing.assert_allclose(copy.lengthscales, 0.7)
+            assert copy.lengthscales.trainable and not copy.variance.trainable
+        kernels[0].lengthscales.assign(2.0)
+        for other in (kernels[-1], kernel):
+            np.testing.assert_allclose(other.lengthscales, 0.7)
 
 
 def test_layers_share_no_parameters() -> None:
@@ -197,6 +216,17 @@ BAD: dict[str, tuple[type[Exception], str, Any]] = {
     "no outputs": (ValueError, "output_dim.*0", {"output_dim": 0}),
     "no inducing points": (ValueError, "num_inducing.*0", {"num_inducing": 0}),
     "no kernel": (TypeError, "kernel.*None", {"kernel_factory": lambda *_: None}),
+    "a class": (
+        TypeError,
+        "kernel_factory.*lambda.*Matern52",
+        {"kernel_factory": gpflow.kernels.RBF},
+    ),
+    "a name": (TypeError, "kernel_factory.*'rbf'", {"kernel_factory": "rbf"}),
+    "copies of too many lengthscales": (
+        ValueError,
+        "kernel.*lengthscales",
+        {"kernel_factory": gpflow.kernels.RBF(lengthscales=np.ones(3))},
+    ),
     "negative noise": (ValueError, "white_noise.*-0.1", {"white_noise": -0.1}),
     "noise of several": (
         ValueError,

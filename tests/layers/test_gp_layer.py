@@ -239,7 +239,15 @@ def test_what_is_no_layer_is_refused() -> None:
     for count in (0, -1, 1.5, "2", None, True):
         _refused(ValueError, f"num_latent_gps.*positive integer.*{count}", kernel, Z, count)
     mixing = gpflow.kernels.LinearCoregionalization([kernel, kernel], np.ones((3, 2)))
-    _refused(ValueError, "kernel.*LinearCoregionalization.*not independent", mixing, Z, 2)
+    _refused(ValueError, "kernel.*3 GPs.*LinearCoregionalization.*2", mixing, Z, 3)
+    _refused(
+        ValueError,
+        "mean_function.*3 columns.*W.*2",
+        mixing,
+        Z,
+        2,
+        gpflow.functions.Constant([1.0, 2]),
+    )
     _refused(ValueError, "kernel.*3 GPs.*2", _two(), Z, 3)
     _refused(ValueError, "kernel.*3 GPs.*2", SharedIndependent(kernel, 2), Z, 3)
     _refused(ValueError, "kernel.*Separate", kernel, MULTI["separate inputs"](), 2)

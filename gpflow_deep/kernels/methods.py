@@ -1,0 +1,82 @@
+"""What may be evaluated by another way than calling the kernel: only what no one has overridden."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from weakref import WeakKeyDictionary
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+__all__ = ["has_methods_of", "takes_batches"]
+
+
+def has_methods_of(kernel: Kernel, kind: type[Kernel], *names: str) -> bool:
+    """
+    Whether ``kernel`` is of a class whose formula may stand for its methods: neither a subclass nor the
+    instance overrides them. A squared exponential whose user gave it another ``K`` is none any more.
+
+    :param kind: the class whose formula it is.
+    :param names: the methods that the formula replaces; all that the class has by default.
+    """
+    methods = frozenset(names) or _methods(kind)
+    return (
+        isinstance(kernel, kind)
+        and methods.isdisjoint(vars(kernel))
+        and _inherits(type(kernel), kind, methods)
+    )
+
+
+@cache
+def _methods(kind: type) -> frozenset[str]:
+    """Names of a class's methods and properties, private ones included."""
+    return frozenset(
+        name
+        for name in dir(kind)
+        if (name == "__call__" or not name.startswith("__"))
+        and (
+            callable(inspect.getattr_static(kind, name))
+            or isinstance(inspect.getattr_static(kind, name), property)
+        )
+    )
+
+
+@cache
+def _inherits(kind: type, ancestor: type, names: frozenset[str]) -> bool:
+    return all(
+        inspect.getattr_static(kind, name) is inspect.getattr_static(ancestor, name)
+        for name in names
+    )
+
+
+_TRIED: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()
+
+
+def takes_batches(kernel: Kernel, input_dim: int | None) -> bool:
+    """
+    Whether ``kernel(X)`` at R groups of points [R, N, D] is the covariance within each group, as GPflow
+    asks of kernels. Those written for one matrix of inputs fail there or, worse, return something else: a
+    trial on a few inputs, once for each kernel, tells.
+
+    :param input_dim: D; where it is not known yet, there is no trial, and the answer is no.
+    """
+    if kernel not in _TRIED:
+        if input_dim is None:
+            return False
+        with tf.init_scope():  # eager, also while a function is being traced
+            _TRIED[kernel] = _trial(kernel, input_dim)
+    return _TRIED[kernel]
+
+
+def _trial(kernel: Kernel, input_dim: int) -> bool:
+    draws = np.random.default_rng(0).standard_normal([2, 3, input_dim])
+    X = tf.constant(draws, gpflow.default_float())
+    try:
+        groups, batch = np.stack([kernel(x) for x in X]), np.asarray(kernel(X))
+    except Exception:  # whatever a user's kernel raises
+        return False
+    scale = np.sqrt(np.finfo(groups.dtype).eps)
+    return groups.shape == batch.shape and np.allclose(batch, groups, rtol=scale, atol=scale)

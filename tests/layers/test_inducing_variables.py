@@ -1,0 +1,160 @@
+"""Inducing variables that are not at inputs, or that GPflow's fallbacks hold, and latent GPs to be mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingPatches,
+    InducingPoints,
+    InducingVariables,
+    MultioutputInducingVariables,
+    Multiscale,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import (
+    Convolutional,
+    Kernel,
+    LinearCoregionalization,
+    Matern32,
+    SeparateIndependent,
+    SharedIndependent,
+    SquaredExponential,
+)
+
+import gpflow_deep as gd
+from gpflow_deep.layers import AmortizedGPLayer, GPLayer, covariances
+
+RNG = np.random.default_rng(0)
+IMAGES, IMAGE_SHAPE = RNG.standard_normal((4, 6)), [2, 3]
+Z, OTHER_Z = (RNG.standard_normal((3, 6)) for _ in range(2))
+INTERDOMAIN: dict[str, tuple[Callable[[], Kernel], Callable[[], InducingVariables]]] = {
+    "patches": (
+        lambda: Convolutional(SquaredExponential(1.3), IMAGE_SHAPE, [2, 2], weights=[0.5, 2.0]),
+        lambda: InducingPatches(Z[:, :4].copy()),
+    ),
+    "scales": (
+        lambda: SquaredExponential(1.3, 2.0),
+        lambda: Multiscale(Z.copy(), np.full(Z.shape, 0.5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERDOMAIN)
+def test_interdomain_inducing_variables_in_one_and_two_layers(name: str) -> None:
+    """The only layer, or the first, is what SVGP makes of the same kernel and inducing variables."""
+    kernel, inducing_variable = (make() for make in INTERDOMAIN[name])
+    first = GPLayer(kernel, inducing_variable, 1)
+    assert first.input_dim == 6
+    svgp = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.1), inducing_variable)
+    svgp.q_mu.assign(RNG.standard_normal((3, 1)))
+    svgp.q_sqrt.assign(0.5 * svgp.q_sqrt)
+    wanted = svgp.predict_f(IMAGES)
+    for layers in ([first], [first, GPLayer(SquaredExponential(), Z[:, :1].copy(), 1)]):
+        model = gd.models.DeepGP(layers, svgp.likelihood, gd.posteriors.MeanField, num_samples=2)
+        q_mu, q_sqrt = model.inducing_posterior.variational_params[0]
+        q_mu.assign(svgp.q_mu)
+        q_sqrt.assign(svgp.q_sqrt)
+        output = model.propagate(IMAGES)[0]
+        np.testing.assert_allclose(output.mean[0], wanted[0], rtol=1e-8)
+        np.testing.assert_allclose(tf.reshape(output.covariance[0], [4, 1]), wanted[1], rtol=1e-8)
+        if len(layers) == 1:
+            moments = zip(model.predict_f(IMAGES, True), svgp.predict_f(IMAGES, True), strict=True)
+            for actual, expected in moments:
+                np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+        assert np.isfinite(model.elbo((IMAGES, np.ones((4, 1)))))
+
+
+def test_images_of_another_size_are_refused() -> None:
+    kernel, patches = (make() for make in INTERDOMAIN["patches"])
+    with pytest.raises(ValueError, match="kernel.*InducingPatches"):
+        GPLayer(kernel, InducingPatches(Z[:, :3].copy()), 1)
+    with pytest.raises(ValueError, match="kernel.*InducingPatches"):
+        GPLayer(SquaredExponential(lengthscales=np.ones(3)), patches, 1)
+
+
+def _two() -> list[Kernel]:
+    return [SquaredExponential(1.3, 2.0), Matern32(0.5, 3.0)]
+
+
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "shared": lambda: SharedIndependent(SquaredExponential(1.3, 2.0), 2),
+    "separate": lambda: SeparateIndependent(_two()),
+    "mixed": lambda: LinearCoregionalization(_two(), [[1.0, 0.5], [0.0, 2.0], [-1.0, 0.3]]),
+    "stacked": lambda: gd.kernels.StackedStationary(2, lengthscales=[2.0, 3.0]),
+}
+INDUCING = {
+    FallbackSharedIndependentInducingVariables: SharedIndependentInducingVariables,
+    FallbackSeparateIndependentInducingVariables: SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables: None,
+    SeparateIndependentInducingVariables: None,
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("kind", INDUCING)
+def test_covariances_of_each_gp(kind: type[InducingVariables], name: str) -> None:
+    """Each GP's kernel at its own inducing inputs, however they are held."""
+    kernel = KERNELS[name]()
+    separate = issubclass(kind, FallbackSeparateIndependentInducingVariables)
+    points = [InducingPoints(Z.copy()), InducingPoints(OTHER_Z.copy())]
+    layer = GPLayer(kernel, kind(points if separate else points[0]), 2)
+    kernels = list(kernel.latent_kernels) * (2 if name == "shared" else 1)
+    Zs = [Z, OTHER_Z if separate else Z]
+    Kuf = np.stack([k(z, IMAGES) for k, z in zip(kernels, Zs, strict=True)])
+    Kuu = np.stack([k(z) + 1e-3 * np.eye(3) for k, z in zip(kernels, Zs, strict=True)])
+    one = name == "shared" and not separate
+    actual = covariances.Kuf(layer.own_inducing_variable, kernel, tf.constant(IMAGES))
+    np.testing.assert_allclose(actual, Kuf[0] if one else Kuf, rtol=1e-10, atol=1e-14)
+    actual = covariances.Kuu(layer.own_inducing_variable, kernel, 1e-3)
+    np.testing.assert_allclose(actual, Kuu[0] if one else Kuu, rtol=1e-10, atol=1e-14)
+    projection = layer.project(tf.constant(IMAGES)[:, None], layer.factorise())
+    assert projection.mean.shape == (4, 1, 2)
+
+
+def test_inducing_variables_of_an_unknown_kind_are_refused() -> None:
+    class Mine(MultioutputInducingVariables):
+        num_inducing, shape = 3, (3, 6, 2)
+
+    with pytest.raises(TypeError, match="inducing_variable.*Mine"):
+        GPLayer(KERNELS["separate"](), Mine(), 2)
+
+
+def test_latent_gps_are_those_of_separate_kernels() -> None:
+    """Outputs are mixtures of the layer's GPs, and have the mean function; the GPs have none of both."""
+    kernel, separate = KERNELS["mixed"](), KERNELS["separate"]()
+    mean_function = gpflow.functions.Constant([1.0, 2.0, 3.0])
+    X = tf.constant(IMAGES)
+    layers = [
+        GPLayer(kernel, Z.copy(), 2, mean_function),
+        AmortizedGPLayer(kernel, 3, 6, 2, mean_function),
+    ]
+    for layer in layers:
+        assert layer.mixing is kernel.W
+        assert (layer.num_latent_gps, layer.output_dim) == (2, 3)
+        np.testing.assert_array_equal(layer.prior_mean(X), np.tile([1.0, 2.0, 3.0], [4, 1]))
+        np.testing.assert_array_equal(layer.latent_mean(X), np.zeros((4, 2)))
+    plain = GPLayer(separate, Z.copy(), 2)
+    assert plain.mixing is None and plain.output_dim == 2
+    for actual, expected in zip(
+        layers[0].project(X[:, None], layers[0].factorise()),
+        plain.project(X[:, None], plain.factorise()),
+        strict=True,
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-14)
+    groups = tf.stack([X, X + 0.5])
+    for function in (covariances.batch_covariance, covariances.local_covariances):
+        np.testing.assert_allclose(function(kernel, groups), function(separate, groups), 1e-12)
+    conditionals = [
+        layer.condition(groups, layer.infer(X))
+        for layer in (layers[1], AmortizedGPLayer(separate, 3, 6, 2))
+    ]
+    for actual, expected in zip(*conditionals, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-14)
