@@ -128,7 +128,9 @@ def randomise(model: tf.Module, seed: int = 1, scale: float = 0.2) -> None:
     """Add normal draws to all trainable parameters, unconstrained: the same draws at every call."""
     rng = np.random.default_rng(seed)
     parameters = gpflow.utilities.parameter_dict(model)
-    for _, parameter in sorted(parameters.items()):
+    # Models of one layer have some of them by two names.
+    once = {id(parameter): parameter for _, parameter in sorted(parameters.items(), reverse=True)}
+    for parameter in reversed(once.values()):
         if parameter.trainable:
             variable = parameter.unconstrained_variable
             variable.assign_add(scale * rng.standard_normal(variable.shape))
