@@ -23,7 +23,7 @@ def probit(x: TensorType) -> tf.Tensor:
 def log_probit(x: TensorType) -> tf.Tensor:
     """
     The logarithm of :func:`probit`, finite with its first two derivatives: below -10 by Laplace's asymptotic
-    series, whose first term left out is below 1e-9 there. (TensorFlow Probability's takes five times as long.)
+    series, whose first term left out is below 1e-9 there. (TensorFlow Probability's takes far longer.)
     """
     x = tf.convert_to_tensor(x)
     far = x < -10.0
@@ -50,7 +50,7 @@ def _log_normal(x: tf.Tensor) -> tf.Tensor:
 
 
 def log_prob(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-    """``likelihood.log_prob`` [...], by :func:`scalar_log_prob` where the likelihood is a scalar one."""
+    """``likelihood.log_prob`` [...], by :func:`scalar_log_prob` where the likelihood is scalar."""
     if isinstance(likelihood, ScalarLikelihood) and inherits(
         likelihood, ScalarLikelihood, "_log_prob", "log_prob"
     ):
@@ -62,8 +62,8 @@ def scalar_log_prob(
     likelihood: ScalarLikelihood, X: TensorType, F: TensorType, Y: TensorType
 ) -> tf.Tensor:
     """
-    log p(y | f), function by function. For GPflow's ``Bernoulli`` with a probit or sigmoid link it is computed
-    from the logarithm of the link, for other likelihoods by their own method.
+    log p(y | f), function by function. For GPflow's ``Bernoulli`` with a probit or sigmoid link it is
+    computed from the logarithm of the link, for other likelihoods by their own method.
 
     :param X: inputs [..., D].
     :param F: latent functions [..., P].

@@ -31,9 +31,9 @@ _STAND_IN = 1.0
 
 class MissingOutputs(ScalarLikelihood):
     """
-    A scalar likelihood of several outputs, of which entries of Y that are NaN add nothing to any sum: each row
-    is fitted by those of its outputs that were observed. A row may lack all of them. Predictions are of all
-    outputs.
+    A scalar likelihood of several outputs, of which entries of Y that are NaN add nothing to any sum: each
+    row is fitted by those of its outputs that were observed. A row may lack all of them. Predictions are of
+    all outputs.
 
     :param likelihood: of every output, one latent function each.
     :raises TypeError: for likelihoods of another kind.

@@ -1,16 +1,16 @@
 r"""
 Expectations under normals, by nodes placed where the integrand needs them.
 
-Gauss-Hermite nodes stand at fixed multiples of the standard deviation, and miss whatever is narrower than their
-distance: a kink or a narrow peak of a log density. Here the trapezoidal rule, which for a smooth integrand with
-the tails of a normal converges geometrically, is applied in a variable t with
+Gauss-Hermite nodes stand at fixed multiples of the standard deviation, and miss whatever is narrower than
+their distance: a kink or a narrow peak of a log density. Here the trapezoidal rule, which for a smooth
+integrand with the tails of a normal converges geometrically, is applied in a variable t with
 
 .. math:: z = c + \operatorname{asinh}(s \sinh t)
 
-where z is the latent function in standard deviations from its mean: nodes as dense as :math:`\sqrt{s^2 + (z -
-c)^2}` near c, and evenly spaced far from it. A peak of width s in a normal a thousand times as wide so costs
-twice as many nodes as the normal alone. Where c is, how small s, and how far the nodes must reach is found out
-by some evaluations without gradients.
+where z is the latent function in standard deviations from its mean: near c the distance of nodes grows as
+:math:`\sqrt{s^2 + (z - c)^2}`, far from it it is even. A peak of width s in a normal a thousand times as
+wide so costs twice as many nodes as the normal alone. Where c is, how small s, and how far the nodes must
+reach is found out by some evaluations without gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROUNDS = 5
 _ZOOM = 3.0
 # Beyond this many standard deviations a value that is not finite is left out.
 _NEGLIGIBLE = 6.0
-# Third differences of a smooth function fall by _ZOOM^3, those of a kink by _ZOOM, when the step does by _ZOOM.
+# When the step falls by _ZOOM, third differences of a smooth function fall by _ZOOM^3, of a kink by _ZOOM.
 _SMOOTH = 0.06
 
 
@@ -51,8 +51,9 @@ def expectation(function: Function, mean: tf.Tensor, variance: tf.Tensor) -> tf.
     """
     E[function(f)] for normal f: [N, P].
 
-    Measured relative errors are below 1e-5 for variances from 1e-6 to 100, of functions with features of any
-    width down to 0.02.
+    Measured for variances up to 4, of log densities with features down to widths of 0.02: relative errors
+    below 1e-4, mostly below 1e-8. For a variance of 100 the same holds where there is one feature, as in a
+    Student-t, probit or sigmoid; with several, as in Ordinal and Beta, errors reach 1e-2.
 
     :param function: of f; it may grow exponentially in f.
     :param mean: [N, P].
@@ -228,7 +229,7 @@ def _place_at_mode(log_function: Function, dtype: tf.DType) -> _Placement:
     narrow = scale < _BROAD
     centre, scale = tf.where(narrow, mode, kink), tf.where(narrow, scale, width)
 
-    # From the mode to where the integrand is lost in rounding, by way of the normal's own mass if that counts.
+    # From the mode to where the integrand is lost in rounding; the normal's own mass may count far from it.
     least = highest + np.log(np.finfo(z.dtype.as_numpy_dtype).eps)
     around_mean = tf.reduce_max(tf.where(tf.abs(wide) <= _REACH, values, z.dtype.min), axis=0)
     mean = tf.where(around_mean > least, tf.zeros_like(mode), mode)
@@ -247,7 +248,7 @@ def _mode(
     log_integrand: Function, z: tf.Tensor, values: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    The mode of an integrand, its logarithm there, and the distance, at most about 1, by which it falls by a half.
+    The mode of an integrand, its logarithm there, and the distance, at most 1, on which it stays within 0.5.
 
     :param z: a grid [Q, 1, 1].
     :param values: of the logarithm there, [Q, N, P].
