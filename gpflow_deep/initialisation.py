@@ -6,6 +6,8 @@ import numpy as np
 from gpflow.base import Parameter
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
+from .validation import check_inputs, check_positive_integer
+
 __all__ = ["inducing_data", "kmeans_inducing_inputs", "linear_mean_function"]
 
 # Above this size mini-batch k-means finds centres as good in a fraction of the time.
@@ -24,6 +26,8 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     # Not needed to use a model that has its inducing inputs, and slow to import.
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
+    X = check_inputs(X, "X")
+    num_inducing = check_positive_integer(num_inducing, "num_inducing")
     distinct = np.unique(X, axis=0)
     if len(distinct) <= num_inducing:
         return distinct
@@ -44,9 +48,13 @@ def inducing_data(
     :param num_inducing: how many, M.
     :return: [min(M, distinct inputs), D] and [min(M, distinct inputs), P].
     """
+    X, Y = check_inputs(X, "X"), check_inputs(Y, "Y")
+    if len(X) != len(Y):
+        raise ValueError(f"Y: expected as many rows as X, {len(X)}, got {len(Y)}.")
+    num_inducing = check_positive_integer(num_inducing, "num_inducing")
     _, distinct = np.unique(X, axis=0, return_index=True)
     chosen = np.random.default_rng(seed).permutation(distinct)[:num_inducing]
-    return np.asarray(X)[chosen], np.asarray(Y)[chosen]
+    return X[chosen], Y[chosen]
 
 
 def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:
@@ -58,6 +66,8 @@ def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:
     :param X: inputs of the layer [N, D].
     :param output_dim: the layer's width.
     """
+    X = check_inputs(X, "X")
+    output_dim = check_positive_integer(output_dim, "output_dim")
     input_dim = X.shape[1]
     if input_dim == output_dim:
         return Identity(input_dim)

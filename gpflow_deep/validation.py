@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -19,12 +19,20 @@ from gpflow.inducing_variables import (
 )
 from gpflow.kernels import Convolutional, Kernel
 from gpflow.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
     Likelihood,
     MultiClass,
+    Ordinal,
+    Poisson,
     ScalarLikelihood,
     Softmax,
     SwitchedLikelihood,
 )
+
+from .likelihoods import MissingOutputs
 
 __all__ = [
     "as_real_tensor",
@@ -32,7 +40,9 @@ __all__ = [
     "check_inducing_variable",
     "check_inputs",
     "check_noise",
+    "check_number",
     "check_positive_integer",
+    "check_positive_number",
     "check_targets",
     "input_dim",
 ]
@@ -44,8 +54,10 @@ def check_inputs(X: Any, name: str) -> np.ndarray:
 
     :param name: the argument's name in error messages.
     :raises TypeError: where the values are not real numbers.
-    :raises ValueError: where the shape is wrong or values are NaN or infinite.
+    :raises ValueError: where the shape is wrong, or values are masked, NaN or infinite, or are no longer told
+        apart in the default float.
     """
+    _refuse_masks(X, name)
     array = np.asarray(X.numpy() if isinstance(X, (tf.Tensor, tf.Variable)) else X)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}.")
@@ -57,7 +69,35 @@ def check_inputs(X: Any, name: str) -> np.ndarray:
             f"{name}: expected finite values, got NaN or infinity in {bad.sum()} of {len(array)} rows"
             f" (first: row {int(np.argmax(bad))})."
         )
-    return array.astype(gpflow.default_float())
+    return _narrow(array, name)
+
+
+def _refuse_masks(x: Any, name: str) -> None:
+    """Masked cells hold a number that is meant for nobody, such as 1e20."""
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        count = np.ma.count_masked(x)
+        raise ValueError(
+            f"{name}: expected an array without a mask, got one with {count} of {x.size} cells masked: drop"
+            " the rows or fill the cells."
+        )
+
+
+def _narrow(array: np.ndarray, name: str) -> np.ndarray:
+    """``array`` in the default float, after a look at what that does to values that differ."""
+    float_type = np.dtype(gpflow.default_float())
+    narrowed = array.astype(float_type)
+    if array.dtype.kind in "iuf" and array.dtype.itemsize > float_type.itemsize and array.ndim == 2:
+        for column in range(array.shape[1]):
+            # A value in so many merges by chance; where half of them do, they are dates or large numbers.
+            before = len(np.unique(array[:, column]))
+            after = len(np.unique(narrowed[:, column]))
+            if after < 0.5 * before:
+                raise ValueError(
+                    f"{name}: expected values that differ in {float_type.name}, got a column ({column}) whose"
+                    f" {before} values become {after}: subtract its mean first, or work in float64"
+                    " (gpflow.config.set_default_float)."
+                )
+    return narrowed
 
 
 def check_positive_integer(value: Any, name: str) -> int:
@@ -71,13 +111,61 @@ def check_positive_integer(value: Any, name: str) -> int:
     return int(value)
 
 
+def check_number(value: Any, name: str, low: float = -np.inf, high: float = np.inf) -> float:
+    """
+    ``value`` as a finite float from ``low`` to ``high``.
+
+    :raises ValueError: where it is not one.
+    """
+    number = _as_number(value)
+    if number is None or not low <= number <= high:
+        if high < np.inf:
+            expected = f"a number from {low:g} to {high:g}"
+        else:
+            expected = f"a number of at least {low:g}" if low > -np.inf else "a finite number"
+        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
+    return number
+
+
+def check_positive_number(value: Any, name: str) -> float:
+    """
+    ``value`` as a finite float above 0.
+
+    :raises ValueError: where it is not one.
+    """
+    number = _as_number(value)
+    if number is None or number <= 0:
+        raise ValueError(f"{name}: expected a positive number, got {value!r}.")
+    return number
+
+
+def _as_number(value: Any) -> float | None:
+    """A finite real scalar as a float; ``None`` for whatever is not one."""
+    if isinstance(value, (tf.Tensor, tf.Variable)) and tf.get_static_value(value) is not None:
+        value = tf.get_static_value(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
+        return None
+    return float(value) if np.isfinite(value) else None
+
+
 def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     """
-    ``x`` as a tensor of its own dtype.
+    ``x`` as a tensor of its own dtype; Python's numbers as float64, whatever TensorFlow would make of them.
 
     :raises TypeError: where it holds no real numbers.
+    :raises ValueError: where cells of it are masked.
     """
+    _refuse_masks(x, name)
     try:
+        if isinstance(x, (list, tuple, float)) and not _holds_tensors(x):
+            array = np.asarray(x)
+            if array.dtype.kind == "O":
+                raise ValueError("its rows are of different lengths, or hold what are no numbers.")
+            x = array
         tensor = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
         raise TypeError(
@@ -88,17 +176,25 @@ def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     return tensor
 
 
+def _holds_tensors(x: Any) -> bool:
+    if isinstance(x, (list, tuple)):
+        return any(map(_holds_tensors, x))
+    return isinstance(x, (tf.Tensor, tf.Variable))
+
+
 def check_finite(tensor: tf.Tensor, name: str) -> tf.Tensor:
     """
     ``tensor`` in the default float.
 
-    :raises ValueError: where a value is NaN or infinite.
-    :raises tf.errors.InvalidArgumentError: likewise, where the values are known only when a compiled
-        function runs (compiled by XLA it has no such check).
+    :raises ValueError: where a value is NaN or infinite, or values of a column are no longer told apart.
+    :raises tf.errors.InvalidArgumentError: for NaN and infinity, where the values are known only when a
+        compiled function runs (compiled by XLA it has no such check).
     """
     known = tf.get_static_value(tensor)
-    if known is not None and not np.isfinite(known).all():
-        raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+    if known is not None:
+        if not np.isfinite(known).all():
+            raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+        _narrow(known, name)
     tensor = tf.cast(tensor, gpflow.default_float())
     if known is None:
         tensor = tf.debugging.check_numerics(tensor, f"{name}: expected finite values")
@@ -111,8 +207,8 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
     float.
 
     :param Y: [..., P].
-    :raises ValueError: where the number of columns is not the likelihood's, or a value known by now is
-        not one of its classes.
+    :raises ValueError: where the number of columns is not the likelihood's, or a value known by now is NaN,
+        infinite, or none that the likelihood can have.
     :raises tf.errors.InvalidArgumentError: where such a value is known only when a compiled function runs
         (compiled by XLA it has no such check).
     """
@@ -125,23 +221,82 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
             f"{name}: expected [N, {columns}] for {type(likelihood).__name__} of {num_latent_gps}"
             f" latent functions, got {tensor.shape}."
         )
-    if isinstance(likelihood, (Softmax, MultiClass)):
-        tensor = _check_classes(tensor, num_latent_gps, name)
+    if tensor.dtype.is_bool:
+        tensor = tf.cast(tensor, gpflow.default_float())
+    known = tf.get_static_value(tensor)
+    requirements = _requirements(likelihood, num_latent_gps)
+    if known is None:
+        checks = [
+            tf.debugging.Assert(tf.reduce_all(each.holds(tensor)), [f"{name}: {each.words}"])
+            for each in requirements
+        ]
+        with tf.control_dependencies(checks):
+            tensor = tf.identity(tensor)
+    else:
+        for each in requirements:
+            wrong = np.broadcast_to(~each.holds(known), known.shape)
+            if wrong.any():
+                raise ValueError(f"{name}: {each.words}, got {known[wrong][0]:g}.")
+        _narrow(known, name)
     return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
 
 
-def _check_classes(tensor: tf.Tensor, num_classes: int, name: str) -> tf.Tensor:
-    expected = f"{name}: expected classes 0 to {num_classes - 1}, as many as the last layer has GPs"
-    known = tf.get_static_value(tensor)
-    if known is None:
-        classes = tf.range(num_classes, dtype=tensor.dtype)
-        right = tf.reduce_all(tf.reduce_any(tensor[..., None] == classes, axis=-1))
-        with tf.control_dependencies([tf.debugging.Assert(right, [expected])]):
-            return tf.identity(tensor)
-    wrong = known[~np.isin(known, np.arange(num_classes))]
-    if wrong.size:
-        raise ValueError(f"{expected}, got {wrong[0]:g}.")
-    return tensor
+class _Requirement(NamedTuple):
+    """What observations must be."""
+
+    holds: Callable[[Any], Any]  # of an array or a tensor, value by value
+    words: str
+
+
+def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirement]:
+    support = _support(likelihood, num_latent_gps)
+    if isinstance(likelihood, MissingOutputs):
+        finite = _Requirement(lambda y: abs(y) != np.inf, "expected finite values, or NaN for none")
+        inner = _support(likelihood.likelihood, num_latent_gps)
+        if inner is not None:
+            support = _Requirement(lambda y: (y != y) | inner.holds(y), f"{inner.words}, or NaN")
+    else:
+        advice = ""
+        if isinstance(likelihood, ScalarLikelihood) and num_latent_gps > 1:
+            advice = " (wrap the likelihood in gpflow_deep.likelihoods.MissingOutputs where NaN means none)"
+        finite = _Requirement(
+            lambda y: abs(y) < np.inf, f"expected finite values, not NaN or infinity{advice}"
+        )
+    return [finite] if support is None else [finite, support]
+
+
+def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
+    """The observations that GPflow's likelihoods can have; of others nothing is known."""
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return _Requirement(
+            lambda y: (y >= 0) & (y < num_classes) & (y % 1 == 0),
+            f"expected classes 0 to {num_classes - 1}, as many as the last layer has GPs",
+        )
+    if isinstance(likelihood, Bernoulli):
+        return _Requirement(lambda y: (y == 0) | (y == 1), "expected labels 0 and 1 for Bernoulli")
+    if isinstance(likelihood, Ordinal):
+        last = likelihood.num_bins - 1
+        return _Requirement(
+            lambda y: (y >= 0) & (y <= last) & (y % 1 == 0), f"expected levels 0 to {last}"
+        )
+    if isinstance(likelihood, Poisson):
+        return _Requirement(lambda y: (y >= 0) & (y % 1 == 0), "expected counts for Poisson")
+    if isinstance(likelihood, Beta):
+        return _Requirement(lambda y: (y > 0) & (y < 1), "expected values between 0 and 1 for Beta")
+    if isinstance(likelihood, (Gamma, Exponential)):
+        kind = type(likelihood).__name__
+        return _Requirement(lambda y: y > 0, f"expected positive values for {kind}")
+    if isinstance(likelihood, SwitchedLikelihood):
+        last = len(likelihood.likelihoods) - 1
+
+        def holds(y: Any) -> Any:
+            index = y[..., -1:]
+            return (index >= 0) & (index <= last) & (index % 1 == 0)
+
+        return _Requirement(
+            holds, f"expected the index of a likelihood, 0 to {last}, in the last column"
+        )
+    return None
 
 
 def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:

@@ -14,11 +14,11 @@ _ROOT = Path(gpflow_deep.__file__).parent
 #: From the ground up: a room imports from those before it, never from those after it.
 _ROOMS = (
     "numerics",
+    "likelihoods",
     "validation",
     "kernels",
     "psi_statistics",
     "initialisation",
-    "likelihoods",
     "layers",
     "posteriors",
     "models",

@@ -15,29 +15,25 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import TensorType
 from gpflow.likelihoods import (
-    Bernoulli,
     Gaussian,
     Likelihood,
     MonteCarloLikelihood,
     ScalarLikelihood,
     SwitchedLikelihood,
 )
-from gpflow.likelihoods.utils import inv_probit
 
-__all__ = ["log_normaliser", "probit"]
+from .expectations import (
+    by_likelihood,
+    each_log_density,
+    is_switched,
+    predict_log_density,
+    variational_expectations,
+)
+from .log_probs import inherits, log_prob
 
-_NUM_NODES = 60
-
-
-def probit(x: TensorType) -> tf.Tensor:
-    """
-    The standard normal distribution function, for ``Bernoulli(invlink=probit)``: GPflow's ``inv_probit``
-    without its distance of 0.001 from 0 and 1.
-    """
-    return 0.5 * tf.math.erfc(-x / np.sqrt(2.0))
+__all__ = ["Query", "gaussian_normaliser", "log_normaliser", "normaliser"]
 
 
 def log_normaliser(
@@ -62,10 +58,10 @@ def log_normaliser(
     :return: [N].
     :raises ValueError: where such draws are needed and not given.
     """
-    return _normaliser(likelihood, _Query(X, mean, covariance, Y, alpha, noise))
+    return normaliser(likelihood, Query(X, mean, covariance, Y, alpha, noise))
 
 
-class _Query(NamedTuple):
+class Query(NamedTuple):
     """The arguments of :func:`log_normaliser` beside the likelihood."""
 
     X: tf.Tensor
@@ -88,24 +84,42 @@ class _Query(NamedTuple):
 
 
 @singledispatch
-def _normaliser(likelihood: Likelihood, at: _Query) -> tf.Tensor:
-    # For these two powers GPflow has the answer, where it needs no draws of its own.
+def normaliser(likelihood: Likelihood, at: Query) -> tf.Tensor:
+    """log Z [N] by the kind of likelihood: what :func:`log_normaliser` calls, for others to register with."""
+    # For these two powers the likelihood has the answer, where it needs no draws of its own.
     draws = isinstance(likelihood, MonteCarloLikelihood) or at.covariance.shape.rank == 3
     if draws or at.alpha not in (0.0, 1.0):
         return _by_draws(likelihood, at)
-    if at.alpha == 1:
-        return likelihood.predict_log_density(at.X, at.mean, at.covariance, at.Y)
-    return likelihood.variational_expectations(at.X, at.mean, at.covariance, at.Y)
+    return _at_ends(likelihood, at)
 
 
-@_normaliser.register
-def _gaussian(likelihood: Gaussian, at: _Query) -> tf.Tensor:
-    X, mean, covariance, Y, alpha, _ = at
-    # N(y; f, s)^alpha is Gaussian in f with variance s / alpha; written so that nothing cancels for
-    # small alpha.
-    s = likelihood.variance_at(X)  # [N, 1] or [N, P]
-    error = Y - mean
-    constant = -0.5 * tf.math.log(2.0 * np.pi * s) + tf.zeros_like(mean)
+def _at_ends(likelihood: Likelihood, at: Query) -> tf.Tensor:
+    function = predict_log_density if at.alpha == 1 else variational_expectations
+    return function(likelihood, at.X, at.mean, at.variance, at.Y)
+
+
+@normaliser.register
+def _gaussian(likelihood: Gaussian, at: Query) -> tf.Tensor:
+    methods = "_scalar_log_prob", "_variational_expectations", "_predict_log_density"
+    if not inherits(likelihood, Gaussian, *methods):
+        return _scalar(likelihood, at)
+    s = likelihood.variance_at(at.X)  # [N, 1] or [N, P]
+    return gaussian_normaliser(at.Y - at.mean, at.covariance, s, at.alpha)
+
+
+def gaussian_normaliser(
+    error: tf.Tensor, covariance: tf.Tensor, s: tf.Tensor, alpha: float
+) -> tf.Tensor:
+    """
+    log Z of a Gaussian likelihood: N(y; f, s)^alpha is Gaussian in f with variance s / alpha. Written so
+    that nothing cancels for small alpha.
+
+    :param error: y less the mean of f, [N, P].
+    :param covariance: of f, [N, P] or [N, P, P].
+    :param s: variance of the noise, [N, P], or [N, 1] for all outputs.
+    :return: [N].
+    """
+    constant = -0.5 * tf.math.log(2.0 * np.pi * s) + tf.zeros_like(error)
     if covariance.shape.rank == 2:
         if alpha == 0:
             determinant = covariance / s
@@ -113,7 +127,7 @@ def _gaussian(likelihood: Gaussian, at: _Query) -> tf.Tensor:
             determinant = tf.math.log1p(alpha * covariance / s) / alpha
         squares = tf.square(error) / (alpha * covariance + s)
         return tf.reduce_sum(constant - 0.5 * (determinant + squares), axis=-1)
-    s = s + tf.zeros_like(mean)
+    s = s + tf.zeros_like(error)
     if alpha == 0:
         determinant = tf.reduce_sum(tf.linalg.diag_part(covariance) / s, axis=-1)
         squares = tf.reduce_sum(tf.square(error) / s, axis=-1)
@@ -129,41 +143,29 @@ def _gaussian(likelihood: Gaussian, at: _Query) -> tf.Tensor:
     return tf.reduce_sum(constant, axis=-1) - 0.5 * (determinant + squares)
 
 
-@_normaliser.register
-def _bernoulli(likelihood: Bernoulli, at: _Query) -> tf.Tensor:
-    if at.alpha != 1 or at.is_joint or likelihood.invlink not in (inv_probit, probit):
-        return _scalar(likelihood, at)
-    # The normal distribution function of f integrates to that of its mean, widened.
-    scaled = at.mean / tf.sqrt(1.0 + at.variance)
-    scaled = tf.where(at.Y > 0.5, scaled, -scaled)
-    if likelihood.invlink is probit:
-        log_p = tfp.math.logerfc(-scaled / np.sqrt(2.0)) - np.log(2.0)
-    else:
-        log_p = tf.math.log(inv_probit(scaled))
-    return tf.reduce_sum(log_p, axis=-1)
-
-
-@_normaliser.register
-def _scalar(likelihood: ScalarLikelihood, at: _Query) -> tf.Tensor:
-    X, mean, _, Y, alpha, _ = at
-    if at.is_joint:
+@normaliser.register
+def _scalar(likelihood: ScalarLikelihood, at: Query) -> tf.Tensor:
+    # Expected log densities ask for the variances only.
+    if at.alpha == 0 or (at.alpha == 1 and not at.is_joint):
+        return _at_ends(likelihood, at)
+    if at.is_joint or isinstance(likelihood, MonteCarloLikelihood):
         return _by_draws(likelihood, at)
-    scale = tf.sqrt(at.variance)
-    nodes, weights = _gauss_hermite(mean.dtype)
-    F = mean + nodes[:, None, None] * scale  # [Q, N, P]
-    log_p = likelihood._scalar_log_prob(X[None], F, Y[None])  # [Q, N, P]
-    if alpha == 0:
-        expected = tf.tensordot(weights, log_p, 1)
-    else:
-        log_weights = tf.math.log(weights)[:, None, None]
-        expected = tf.reduce_logsumexp(alpha * log_p + log_weights, axis=0) / alpha
-    return tf.reduce_sum(expected, axis=-1)
+    each = each_log_density(likelihood, at.X, at.mean, at.variance, at.Y, at.alpha)
+    return tf.reduce_sum(each, axis=-1)
 
 
-_normaliser.register(SwitchedLikelihood, _normaliser.dispatch(Likelihood))
+@normaliser.register
+def _switched(likelihood: SwitchedLikelihood, at: Query) -> tf.Tensor:
+    if at.is_joint or not is_switched(likelihood):
+        return normaliser.dispatch(Likelihood)(likelihood, at)
+
+    def of_part(part: Likelihood, X: tf.Tensor, *query: tf.Tensor) -> tf.Tensor:
+        return normaliser(part, Query(X, *query, at.alpha, at.noise))
+
+    return by_likelihood(of_part, likelihood, at.X, at.mean, at.variance, at.Y)
 
 
-def _by_draws(likelihood: Likelihood, at: _Query) -> tf.Tensor:
+def _by_draws(likelihood: Likelihood, at: Query) -> tf.Tensor:
     X, mean, covariance, Y, alpha, noise = at
     if noise is None:
         raise ValueError(
@@ -181,15 +183,9 @@ def _by_draws(likelihood: Likelihood, at: _Query) -> tf.Tensor:
     def rows(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.broadcast_to(x, tf.concat([[S], tf.shape(x)], 0)), [-1, x.shape[-1]])
 
-    log_p = likelihood.log_prob(rows(X), tf.reshape(F, [-1, F.shape[-1]]), rows(Y))
+    log_p = log_prob(likelihood, rows(X), tf.reshape(F, [-1, F.shape[-1]]), rows(Y))
     log_p = tf.reshape(log_p, [S, N])
     if alpha == 0:
         return tf.reduce_mean(log_p, axis=0)
     log_S = tf.math.log(tf.cast(S, mean.dtype))
     return (tf.reduce_logsumexp(alpha * log_p, axis=0) - log_S) / alpha
-
-
-def _gauss_hermite(dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-    """Nodes and weights for a standard normal."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
-    return tf.constant(nodes, dtype), tf.constant(weights / np.sqrt(2.0 * np.pi), dtype)

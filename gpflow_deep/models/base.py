@@ -16,6 +16,7 @@ from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
+from ..likelihoods import variational_expectations
 from ..numerics.draws import quasi_normals, standard_normals
 from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, MixturePredictor, equal_log_weights
@@ -304,15 +305,12 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             raise ValueError(
                 f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
             )
-        check_finite(Y, "data[1]")
         Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
         return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
 
     def _expected_log_likelihood(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
         """Weighted average of the expected log-likelihood of each observation, [N]."""
-        expectations = self._through_likelihood(
-            self.likelihood.variational_expectations, X, f, Y
-        )  # [S, N]
+        expectations = self._through_likelihood(variational_expectations, X, f, Y)  # [S, N]
         return tf.linalg.matvec(expectations, tf.exp(f.log_weights), transpose_a=True)
 
     def _scale(self, batch_size: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ from gpflow.likelihoods import Gaussian
 from ..layers import GPLayer
 from ..layers.covariances import Kuf, prior_variance
 from ..numerics.linalg import cholesky
-from ..validation import check_inputs
+from ..validation import check_inputs, check_number
 
 __all__ = ["collapsed_evidence"]
 
@@ -33,7 +33,9 @@ def collapsed_evidence(
     :param likelihood: s, the same for all points.
     :param data: inputs [N, D] and targets [N, P].
     :param alpha: the power, from 0 to 1.
+    :raises ValueError: where it is another number.
     """
+    alpha = check_number(alpha, "alpha", 0.0, 1.0)
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
     s = tf.convert_to_tensor(likelihood.variance)
     factor = layer.factorise()

@@ -14,6 +14,7 @@ from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
+from ..likelihoods import log_prob
 from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
 from ..numerics.parts import ROWS, in_parts
@@ -143,11 +144,13 @@ class VariationalDeepGPModel(DeepGPModel):
     def _log_density_of_draws(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """Average over the draws [S, N, P] of the log density of each observation, [N]."""
 
-        def log_prob(X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-            return self.likelihood.log_prob(X, F, Y)
+        def density(
+            likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor
+        ) -> tf.Tensor:
+            return log_prob(likelihood, X, F, Y)
 
         f = Mixture(F, tf.zeros_like(F), equal_log_weights(tf.shape(F)[0]))
-        return tf.reduce_mean(self._through_likelihood(log_prob, X, f, Y), axis=0)
+        return tf.reduce_mean(self._through_likelihood(density, X, f, Y), axis=0)
 
     def training_loss_closure(
         self, data: Any, *, compile: bool = True, seed: int | None = None

@@ -30,6 +30,7 @@ from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
+from ..validation import check_positive_number
 
 __all__ = ["Conditional", "InducingPosterior", "Moments", "Recursion"]
 
@@ -271,8 +272,7 @@ def initial_factors(layers: Sequence[GPLayer], hidden_scale: float) -> list[np.n
 
     :raises ValueError: where it is not positive.
     """
-    if not hidden_scale > 0:
-        raise ValueError(f"hidden_scale: expected a positive number, got {hidden_scale!r}.")
+    hidden_scale = check_positive_number(hidden_scale, "hidden_scale")
     factors = []
     for index, layer in enumerate(layers):
         scale = 1.0 if index == len(layers) - 1 else hidden_scale

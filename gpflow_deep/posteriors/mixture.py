@@ -17,6 +17,7 @@ from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
+from ..likelihoods import predict_log_density, predict_mean_and_var
 from ..numerics.linalg import cholesky
 from ..numerics.parts import ROWS, in_parts
 from ..validation import as_real_tensor, check_positive_integer, check_targets
@@ -329,26 +330,25 @@ class MixturePredictor(ABC):
         )
 
     def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
-        mean, variance = self._through_likelihood(self.likelihood.predict_mean_and_var, X, f)
+        mean, variance = self._through_likelihood(predict_mean_and_var, X, f)
         return Mixture(mean, variance, f.log_weights)
 
     def _log_density(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
         """Log of the weighted average predictive density of each observation, [N]."""
-        log_densities = self._through_likelihood(self.likelihood.predict_log_density, X, f, Y)
+        log_densities = self._through_likelihood(predict_log_density, X, f, Y)
         return tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0)
 
     def _through_likelihood(
         self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
     ) -> tf.nest.Structure:
-        """A likelihood's function of (X, mean, variance[, Y]) for all components at once."""
+        """A function of (likelihood, X, mean, variance[, Y]) for all components at once."""
         S = tf.shape(f.means)[0]
 
         def tile(x: tf.Tensor) -> tf.Tensor:
             return tf.tile(x, [S, 1])
 
-        values = function(
-            tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
-        )
+        rows = tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
+        values = function(self.likelihood, *rows)
         N = tf.shape(X)[0]
         return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
 

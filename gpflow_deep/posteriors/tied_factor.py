@@ -26,6 +26,7 @@ from gpflow.base import Module, Parameter, TensorType
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky
+from ..validation import check_positive_number
 
 __all__ = ["TiedFactor", "Weights"]
 
@@ -64,6 +65,7 @@ class TiedFactor(Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
+        scale = check_positive_number(scale, "scale")
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
         rng = np.random.default_rng(seed)

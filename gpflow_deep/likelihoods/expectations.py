@@ -1,0 +1,197 @@
+"""
+What GPflow's likelihoods say of observations when the latent functions are normal, by quadrature that can be
+relied on.
+
+The functions here are the likelihoods' own methods of the same names wherever these are more than GPflow's
+Gauss-Hermite quadrature of 20 nodes: closed forms, Monte Carlo, whatever a likelihood of yours overrides, a
+``quadrature`` given to its constructor. In place of those 20 nodes they use :mod:`.quadrature`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import MeanAndVariance
+from gpflow.likelihoods import (
+    Bernoulli,
+    Exponential,
+    Gamma,
+    Likelihood,
+    Poisson,
+    ScalarLikelihood,
+    SwitchedLikelihood,
+)
+from gpflow.likelihoods.base import DEFAULT_NUM_GAUSS_HERMITE_POINTS
+from gpflow.likelihoods.utils import inv_probit
+from gpflow.quadrature import NDiagGHQuadrature
+
+from .log_probs import inherits, log_probit, probit, scalar_log_prob
+from .quadrature import expectation, log_expectation
+
+__all__ = [
+    "by_likelihood",
+    "each_expectation",
+    "each_log_density",
+    "is_switched",
+    "needs_quadrature",
+    "predict_log_density",
+    "predict_mean_and_var",
+    "variational_expectations",
+]
+
+# GPflow's methods that have a closed form for one link and fall back to the quadrature for others.
+_CLOSED_FORMS = {Bernoulli: inv_probit, Poisson: tf.exp, Gamma: tf.exp, Exponential: tf.exp}
+
+
+def variational_expectations(
+    likelihood: Likelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
+    """
+    The expected log density of each observation.
+
+    :param likelihood: any of GPflow's, or one of yours.
+    :param X: inputs [N, D].
+    :param Fmu: means of the latent functions [N, P].
+    :param Fvar: their variances [N, P].
+    :param Y: observations [N, ...].
+    :return: [N].
+    """
+    if is_switched(likelihood):
+        return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
+    if not needs_quadrature(likelihood, "variational_expectations"):
+        return likelihood.variational_expectations(X, Fmu, Fvar, Y)
+    return tf.reduce_sum(each_expectation(likelihood, X, Fmu, Fvar, Y), axis=-1)
+
+
+def predict_log_density(
+    likelihood: Likelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
+    """
+    The log predictive density of each observation.
+
+    :param likelihood: any of GPflow's, or one of yours.
+    :param X: inputs [N, D].
+    :param Fmu: means of the latent functions [N, P].
+    :param Fvar: their variances [N, P].
+    :param Y: observations [N, ...].
+    :return: [N].
+    """
+    if is_switched(likelihood):
+        return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
+    if not needs_quadrature(likelihood, "predict_log_density"):
+        return likelihood.predict_log_density(X, Fmu, Fvar, Y)
+    return tf.reduce_sum(each_log_density(likelihood, X, Fmu, Fvar, Y), axis=-1)
+
+
+def predict_mean_and_var(
+    likelihood: Likelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor
+) -> MeanAndVariance:
+    """
+    Mean and variance of new observations.
+
+    :param likelihood: any of GPflow's, or one of yours.
+    :param X: inputs [N, D].
+    :param Fmu: means of the latent functions [N, P].
+    :param Fvar: their variances [N, P].
+    :return: both [N, ...].
+    """
+    if is_switched(likelihood):
+        parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
+        mean, variance = (tf.concat(columns, axis=-1) for columns in zip(*parts))
+        return mean, variance
+    if not needs_quadrature(likelihood, "predict_mean_and_var"):
+        return likelihood.predict_mean_and_var(X, Fmu, Fvar)
+
+    def conditional_mean(F: tf.Tensor) -> tf.Tensor:
+        return likelihood.conditional_mean(X, F)
+
+    mean = expectation(conditional_mean, Fmu, Fvar)
+
+    def square(F: tf.Tensor) -> tf.Tensor:
+        return likelihood.conditional_variance(X, F) + tf.square(conditional_mean(F) - mean)
+
+    return mean, expectation(square, Fmu, Fvar)
+
+
+def each_expectation(
+    likelihood: ScalarLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
+    """The expected log densities of a scalar likelihood, function by function: [N, P]."""
+    return expectation(lambda F: scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar)
+
+
+def each_log_density(
+    likelihood: ScalarLikelihood,
+    X: tf.Tensor,
+    Fmu: tf.Tensor,
+    Fvar: tf.Tensor,
+    Y: tf.Tensor,
+    alpha: float = 1.0,
+) -> tf.Tensor:
+    """The logarithms of E[p(y | f)^alpha] / alpha of a scalar likelihood, function by function: [N, P]."""
+    if isinstance(likelihood, Bernoulli) and inherits(likelihood, Bernoulli, "_scalar_log_prob"):
+        if alpha == 1 and likelihood.invlink in (inv_probit, probit):
+            # The normal distribution function of f integrates to that of its mean, widened.
+            scaled = Fmu / tf.sqrt(1.0 + Fvar)
+            scaled = tf.where(tf.equal(Y, 1), scaled, -scaled)
+            if likelihood.invlink is probit:
+                return log_probit(scaled)
+            return tf.math.log(inv_probit(scaled))
+    scaled_log_prob = log_expectation(
+        lambda F: alpha * scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar
+    )
+    return scaled_log_prob / alpha
+
+
+def needs_quadrature(likelihood: Likelihood, method: str) -> bool:
+    """Whether GPflow would compute a public method of a likelihood by its own quadrature in one dimension."""
+    if not isinstance(likelihood, ScalarLikelihood) or not inherits(likelihood, Likelihood, method):
+        return False
+    if not inherits(
+        likelihood, ScalarLikelihood, "_quadrature_log_prob", "_quadrature_reduction"
+    ) or not _is_default(likelihood.quadrature):
+        return False
+    if inherits(likelihood, ScalarLikelihood, f"_{method}"):
+        return True
+    return any(
+        inherits(likelihood, base, f"_{method}") and likelihood.invlink is not link
+        for base, link in _CLOSED_FORMS.items()
+    )
+
+
+def _is_default(quadrature: Any) -> bool:
+    return (
+        type(quadrature) is NDiagGHQuadrature
+        and quadrature.n_gh == DEFAULT_NUM_GAUSS_HERMITE_POINTS
+    )
+
+
+def is_switched(likelihood: Likelihood) -> bool:
+    """Whether the last column of the observations says which of several likelihoods they are of."""
+    return isinstance(likelihood, SwitchedLikelihood) and inherits(
+        likelihood,
+        SwitchedLikelihood,
+        "_variational_expectations",
+        "_predict_log_density",
+        "_predict_mean_and_var",
+    )
+
+
+def by_likelihood(
+    function: Callable[..., tf.Tensor],
+    likelihood: SwitchedLikelihood,
+    X: tf.Tensor,
+    Fmu: tf.Tensor,
+    Fvar: tf.Tensor,
+    Y: tf.Tensor,
+) -> tf.Tensor:
+    """A function of (likelihood, X, Fmu, Fvar, Y) [N] for observations [N, P + 1] of several likelihoods."""
+    index = tf.cast(Y[..., -1], tf.int32)
+    parts = likelihood.likelihoods
+    pieces = zip(*(tf.dynamic_partition(x, index, len(parts)) for x in (X, Fmu, Fvar, Y[..., :-1])))
+    values = [function(part, *piece) for part, piece in zip(parts, pieces)]
+    return tf.dynamic_stitch(
+        tf.dynamic_partition(tf.range(tf.size(index)), index, len(parts)), values
+    )
