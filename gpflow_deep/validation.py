@@ -84,7 +84,7 @@ def _refuse_masks(x: Any, name: str) -> None:
 
 def _narrow(array: np.ndarray, name: str) -> np.ndarray:
     """``array`` in the default float, after a look at what that does to values that differ."""
-    float_type = np.dtype(gpflow.default_float())
+    float_type: np.dtype = np.dtype(gpflow.default_float())
     narrowed = array.astype(float_type)
     if array.dtype.kind in "iuf" and array.dtype.itemsize > float_type.itemsize and array.ndim == 2:
         for column in range(array.shape[1]):

@@ -109,11 +109,6 @@ PREDICTIONS: dict[str, tuple[type[Exception], str, Call]] = {
         lambda model: model.predict_f_mixture(XNEW[:, 0]),
     ),
     "text": (TypeError, "Xnew.*string", lambda model: model.predict_f(XNEW.astype(str))),
-    "batch with full_cov": (
-        ValueError,
-        r"Xnew.*matrix.*\(2, 3, 2\)",
-        lambda model: model.predict_f(XNEW.reshape(2, 3, 2), full_cov=True),
-    ),
     "no draws": (ValueError, "num_samples.*0", lambda model: model.predict_f_samples(XNEW, 0)),
     "half a draw": (
         ValueError,
@@ -184,7 +179,6 @@ def test_types_of_numbers(model: gd.models.DeepGP) -> None:
 # ---------------------------------------------------------------- draws
 
 NOISE: dict[str, Callable[[list[tf.Tensor]], list[tf.Tensor]]] = {
-    "none": lambda noise: [],
     "too many": lambda noise: noise * 3,
     "of other points": lambda noise: [z[:, :-1] for z in noise],
     "of another width": lambda noise: [z[..., :1] for z in noise],
@@ -196,9 +190,9 @@ NOISE: dict[str, Callable[[list[tf.Tensor]], list[tf.Tensor]]] = {
 def test_bad_draws_are_refused(model: gd.models.DeepGP, name: str) -> None:
     """Above all those that would broadcast: one draw for all GPs is another model."""
     noise = NOISE[name](model.draw_noise(20))
-    with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\], got"):
+    with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\].*, got"):
         model.elbo((X, Y), noise=noise)
-    with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\], \[S, 20, 1\], got"):
+    with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\].*, got"):
         model.propagate(X, noise=noise)
 
 
@@ -206,8 +200,11 @@ def test_draws_of_inducing_outputs_are_checked_too() -> None:
     model = make_model("mean-field", marginalisation="monte_carlo")
     noise = model.draw_noise(20)
     assert np.isfinite(model.elbo((X, Y), noise=noise))
-    for wrong in (noise[:1], noise[:-1], [*noise[:-1], noise[-1][..., :3]]):
-        with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\], \[S, 2, 5\], \[S, 1, 5\], got"):
+    assert np.isfinite(
+        model.elbo((X, Y), noise=noise[:1])
+    )  # those of the points: the others are drawn
+    for wrong in (noise[:-1], [*noise[:-1], noise[-1][..., :3]], noise * 2):
+        with pytest.raises(ValueError, match=r"noise.*\[S, 20, 2\].*, got"):
             model.elbo((X, Y), noise=wrong)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -84,6 +85,6 @@ def _log_link(invlink: Callable) -> Callable | None:
     return tf.math.log_sigmoid if invlink is tf.math.sigmoid else None
 
 
-def inherits(likelihood: Likelihood, base: type[Likelihood], *methods: str) -> bool:
+def inherits(likelihood: Likelihood, base: Any, *methods: str) -> bool:
     """Whether a likelihood's methods are those of a class of GPflow's, none overridden."""
     return all(getattr(type(likelihood), name) is getattr(base, name) for name in methods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -114,7 +115,7 @@ def _each(likelihood: ScalarLikelihood, alpha: float) -> Callable[..., tf.Tensor
         )
     if alpha == 0:
         return each_expectation
-    return lambda *args: each_log_density(*args, alpha=alpha)
+    return partial(each_log_density, alpha=alpha)
 
 
 def _is_own(likelihood: ScalarLikelihood, method: str) -> bool:

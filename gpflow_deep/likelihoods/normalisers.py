@@ -159,8 +159,10 @@ def _switched(likelihood: SwitchedLikelihood, at: Query) -> tf.Tensor:
     if at.is_joint or not is_switched(likelihood):
         return normaliser.dispatch(Likelihood)(likelihood, at)
 
-    def of_part(part: Likelihood, X: tf.Tensor, *query: tf.Tensor) -> tf.Tensor:
-        return normaliser(part, Query(X, *query, at.alpha, at.noise))
+    def of_part(
+        part: Likelihood, X: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, Y: tf.Tensor
+    ) -> tf.Tensor:
+        return normaliser(part, Query(X, mean, variance, Y, at.alpha, at.noise))
 
     return by_likelihood(of_part, likelihood, at.X, at.mean, at.variance, at.Y)
 
