@@ -94,19 +94,19 @@ def _check_rounding(name: str, array: np.ndarray, cast: np.ndarray) -> None:
     """
     Refuse columns whose values a narrower float does not tell apart, such as times since 1970.
 
-    :raises ValueError: Rounding moves a column by more than a hundredth of its spread.
+    :raises ValueError: Rounding moves a column by more than a hundredth of its range.
     """
     if cast.dtype.itemsize >= array.dtype.itemsize and array.dtype.kind == "f":
         return
     wide = array.astype(np.float64)
-    error, spread = np.abs(cast - wide).max(axis=0), wide.std(axis=0)
-    lost = np.flatnonzero(error > 0.01 * spread)
+    error, spread = np.abs(cast - wide).max(axis=0), np.ptp(wide, axis=0)
+    lost = np.flatnonzero((error > 0.01 * spread) & (spread > 0))
     if lost.size:
         column = int(lost[0])
         raise ValueError(
             f"{name}: expected values that {cast.dtype} tells apart, but in column {column} it rounds by up "
-            f"to {error[column]:.3g}, of a standard deviation of {spread[column]:.3g}. Subtract the "
-            "column's mean first, or use float64."
+            f"to {error[column]:.3g}, of a range of {spread[column]:.3g}. Subtract the column's mean "
+            "first, or use float64."
         )
 
 

@@ -176,7 +176,7 @@ def fit(
         count = 1
         with (
             _num_data(model, len(train[0])),
-            _named_suspects(model, train),
+            _advice(model, train, checkpoints),
             tqdm(total=steps, initial=run.step, disable=not progress, unit="step") as bar,
         ):
             while run.step < steps and not run.out_of_patience(patience):
@@ -236,18 +236,25 @@ def _shown(run: Progress) -> dict[str, str]:
 
 
 @contextmanager
-def _named_suspects(model: gpflow.models.BayesianModel, data: Data) -> Iterator[None]:
-    """Let the error of training that failed name the columns and parameters that are likely to blame."""
+def _advice(
+    model: gpflow.models.BayesianModel, data: Data, checkpoints: Checkpoints | None
+) -> Iterator[None]:
+    """Let the error of training that failed name what is likely to blame, and how to go on."""
     try:
         yield
     except TrainingError as error:
+        lines = [str(error)]
         suspects = [
             *far_parameters(model),
             *(text for part, array in zip("XY", data) for text in far_columns(array, part)),
         ]
-        if not suspects:
-            raise
-        message = f"{error}\nFar from one: {'; '.join(suspects)}."
+        if suspects:
+            lines.append(f"Far from one: {'; '.join(suspects)}.")
+        if checkpoints:
+            lines.append(
+                "The same call with another step size or jitter goes on from the last checkpoint."
+            )
+        message = "\n".join(lines)
         raise TrainingError(message, error.step, error.loss, error.parameters) from error.__cause__
 
 

@@ -50,7 +50,9 @@ def far_columns(array: np.ndarray, name: str) -> list[str]:
     """
     values = array.astype(np.float64)
     with np.errstate(over="ignore"):
-        means, spreads = values.mean(axis=0), values.std(axis=0)
+        means = values.mean(axis=0)
+        # The deviation of equal values is not quite zero.
+        spreads = np.where(np.ptp(values, axis=0) > 0, values.std(axis=0), 0.0)
     described = []
     for index, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
         far_spread = spread > 0 and not 1 / _FAR <= spread <= _FAR
