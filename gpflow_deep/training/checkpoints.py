@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             self._check_settings(found.settings)
             learning_rate = self._optimizer.get_config().get("learning_rate")
             self._checkpoint.read(os.fspath(folder / _VARIABLES)).assert_existing_objects_matched()
-            if isinstance(learning_rate, float):  # a variable, which now has the run's old value
-                self._optimizer.learning_rate = learning_rate
+            if isinstance(learning_rate, Real):  # a variable, which now has the run's old value
+                self._optimizer.learning_rate = float(learning_rate)
             for name in ("losses", "validations", "seconds"):
                 setattr(self._progress, name, getattr(found, name))
             self._latest = folder

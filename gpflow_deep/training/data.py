@@ -143,14 +143,14 @@ def _read_dataset(name: str, dataset: tf.data.Dataset) -> Data:
                 )
     except (tf.errors.OpError, TypeError) as error:
         raise ValueError(f"{name}: the dataset could not be read: {error}") from error
+    if not parts:
+        raise ValueError(f"{name}: expected a dataset with rows, got none.")
     for which, arrays in zip("XY", zip(*parts), strict=True):
         if len({array.shape[1:] for array in arrays}) > 1:
             raise ValueError(
                 f"{which} of {name}: expected elements with the same number of columns, got shapes "
                 f"{', '.join(sorted({str(array.shape) for array in arrays}))}."
             )
-    if not parts:
-        raise ValueError(f"{name}: expected a dataset with rows, got none.")
     X_parts, Y_parts = zip(*parts, strict=True)
     return np.concatenate(X_parts), np.concatenate(Y_parts)
 

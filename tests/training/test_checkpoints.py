@@ -193,6 +193,6 @@ def test_another_step_size_is_the_one_used(optimizers: Any, tmp_path: Path) -> N
     quiet_fit(Line(), steps=1, optimizer=optimizers.SGD(0.01), checkpoint_dir=tmp_path)
     before, after = Line(), Line()
     quiet_fit(before, steps=1, optimizer=optimizers.SGD(0.01), checkpoint_dir=tmp_path)
-    with pytest.warns(UserWarning, match="learning_rate was 0.0.* and is now 1e-30"):
+    with pytest.warns(UserWarning, match="learning_rate was .* and is now .*e-30"):
         quiet_fit(after, steps=2, optimizer=optimizers.SGD(1e-30), checkpoint_dir=tmp_path)
     assert_same(before, after)
