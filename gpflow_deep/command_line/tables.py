@@ -64,11 +64,8 @@ class CsvTable:
             )
 
     def _number(self, cell: str, line: int, column: str) -> float:
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
+        value = _as_number(cell)
+        if value is None or not math.isfinite(value):
             found = f"got {cell!r}" if cell.strip() else "the cell is empty"
             raise ValueError(
                 f"{self.path}, line {line}, column {column!r}: expected a finite number, {found}. A column"
@@ -146,11 +143,15 @@ def _checked_names(path: Path, cells: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_number(text: str) -> bool:
+    return _as_number(text) is not None
+
+
+def _as_number(text: str) -> float | None:
+    """The number that a cell holds; `1_000`, which Python reads as one, is none in a table."""
     try:
-        float(text)
+        return None if "_" in text else float(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _listed(names: Iterable[str]) -> str:

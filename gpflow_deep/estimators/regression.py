@@ -16,6 +16,7 @@ from check_shapes import check_shapes
 from gpflow_deep import metrics, training
 from gpflow_deep.estimators.scaling import Scaling
 from gpflow_deep.presets import Settings, get
+from gpflow_deep.training.data import hold_out
 
 __all__ = ["Mixture", "Regression", "fit_regression"]
 
@@ -105,14 +106,9 @@ def fit_regression(
     if np.ptp(Y) == 0.0:
         raise ValueError(f"Y: expected a target that varies, got {Y[0, 0]:g} in all rows.")
 
-    order = np.random.default_rng(seed).permutation(len(X))
-    num_held_out = min(round(settings.validation_fraction * len(X)), _MAX_VALIDATION_ROWS)
-    if num_held_out == len(X):
-        raise ValueError(
-            "validation_fraction: expected to leave rows to train on, got"
-            f" {settings.validation_fraction:g} of {len(X)} rows."
-        )
-    held_out, train = order[:num_held_out], order[num_held_out:]
+    train, held_out = hold_out(
+        len(X), settings.validation_fraction, seed, at_least=0, at_most=_MAX_VALIDATION_ROWS
+    )
     scaling = Scaling.fit(X[train], Y[train])
     inputs, targets = scaling.inputs(X), scaling.targets(Y)
     data = inputs[train], targets[train]
@@ -129,7 +125,7 @@ def fit_regression(
         decay_rate=settings.decay_rate,
         decay_steps=settings.decay_steps,
         natural_gradient=settings.natural_gradient or None,
-        validation_data=(inputs[held_out], targets[held_out]) if num_held_out else None,
+        validation_data=(inputs[held_out], targets[held_out]) if len(held_out) else None,
         validate_every=settings.validate_every,
         patience=settings.patience,
         progress=progress,
@@ -150,7 +146,7 @@ def fit_regression(
             "seconds": result.seconds,
         },
     )
-    if num_held_out:
+    if len(held_out):
         mixture = regression.predict_y_mixture(X[held_out])
         mean, _ = metrics.mixture_moments(*mixture)
         report["held_out_rmse"] = float(metrics.rmse(Y[held_out], mean))

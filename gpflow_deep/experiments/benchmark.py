@@ -31,7 +31,8 @@ from gpflow_deep.experiments.scores import standardised_scores
 from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
-from gpflow_deep.training import TrainingError, fit
+from gpflow_deep.training import fit
+from gpflow_deep.training.data import hold_out
 
 __all__ = ["execute", "plan", "run_all"]
 
@@ -95,7 +96,8 @@ def run_all(
     Execute the runs that `output` does not hold yet, and add each as it is finished.
 
     Called again with the same arguments after a kill, it skips the finished runs and takes up the
-    interrupted one at its last checkpoint. A run that fails is reported and left out.
+    interrupted one at its last checkpoint. A run that fails, for whatever reason, is reported and left
+    out, and so is one that another process is at.
 
     :param runs: what to do, in this order.
     :param output: file of JSON lines (see `Results`).
@@ -106,22 +108,23 @@ def run_all(
     """
     check_writable(Path(output).parent)
     results = Results(output)
-    finished = {record["key"] for record in results.read()}
     failed = []
     for number, run in enumerate(runs, start=1):
         checkpoint_dir = results.checkpoint_dir(run.key)
         heading = f"[{number}/{len(runs)}] {run}"
-        if run.key in finished:
+        # Read again for every run: another process may have finished it meanwhile.
+        if any(record["key"] == run.key for record in results.read()):
             echo(f"{heading}: finished before")
         else:
             echo(heading)
             try:
                 record, points = execute(run, checkpoint_dir=checkpoint_dir, progress=progress)
-            except (TrainingError, ValueError) as error:
-                echo(f"    failed: {error}")
+                results.append(run, record, points)
+            # A list takes days: no fault of one run, its data or the disk may cost the others.
+            except Exception as error:
+                echo(f"    failed: {error or type(error).__name__}")
                 failed.append(run)
                 continue
-            results.append(run, record, points)
             scores = record["metrics"]
             echo("    " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
         # Only now: up to the line in the file, the checkpoint is all that there is of the run.
@@ -148,11 +151,15 @@ def execute(
     :param checkpoint_dir: where training keeps, and looks for, its checkpoints.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where training diverges.
+    :raises OSError: where the data or the checkpoints cannot be read or written.
     """
     settings = run.settings
     dataset = load(run.dataset)
     split = STUDIES[run.study](dataset, run.split)
-    train, held_out = _hold_out(split.train, settings.validation_fraction, [run.seed, run.split])
+    train, held_out = (
+        np.sort(split.train[rows])
+        for rows in hold_out(len(split.train), settings.validation_fraction, [run.seed, run.split])
+    )
     scaling = Scaling.fit(*_rows(dataset, train))
     data = _scaled(dataset, train, scaling)
 
@@ -211,19 +218,6 @@ def execute(
         "log_density": log_density,
     }
     return record, points
-
-
-def _hold_out(rows: np.ndarray, fraction: float, seed: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on, and rows to hold out, drawn without replacement."""
-    if fraction == 0.0:
-        return rows, rows[:0]
-    order = np.random.default_rng(seed).permutation(rows)
-    number = max(1, round(fraction * len(rows)))
-    if number >= len(rows):
-        raise ValueError(
-            f"validation_fraction: {fraction} of {len(rows)} points leaves none to train on."
-        )
-    return np.sort(order[number:]), np.sort(order[:number])
 
 
 def _rows(dataset: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

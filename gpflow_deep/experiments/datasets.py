@@ -12,21 +12,24 @@ A name is looked up in three places, in this order:
    that comes with Y. Gal and Z. Ghahramani, *Dropout as a Bayesian Approximation*, ICML 2016, and
    kept in the user's cache folder.
 
-What a download gives is verified by a SHA-256 checksum of the *parsed numbers* in their order, not
-of the files' bytes. The checksums were computed from an independent copy of the same sets; no
-download from the public source has been part of this package's tests, which use local files in its
-format.
+What a download gives, and what the cache holds whenever it is read, is verified by a SHA-256
+checksum of the *parsed numbers* in their order, not of the files' bytes. The checksums were computed
+from an independent copy of the same sets; no download from the public source has been part of this
+package's tests, which use local files in its format.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import io
 import os
-import urllib.error
 import urllib.request
-from dataclasses import dataclass
+import warnings
+import zlib
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -154,7 +157,7 @@ def load(name: str) -> Dataset:
     A data set by its name.
 
     :param name: one of `available()`.
-    :raises ValueError: for an unknown name, and where a file is not what it should be.
+    :raises ValueError: for an unknown name, and where a file or a download is not what it should be.
     :raises ConnectionError: where a set must be downloaded and cannot be.
     """
     folder = _data_folder()
@@ -168,10 +171,7 @@ def load(name: str) -> Dataset:
         return _read(name, folder / f"{name}.npz")
     if name == _BUNDLED:
         return _bundled()
-    cached = _cache_folder() / f"{name}.npz"
-    if not cached.exists():
-        _save(_download(name, _SOURCES[name]), cached)
-    return _read(name, cached)
+    return _cached(name, _SOURCES[name], _cache_folder() / f"{name}.npz")
 
 
 def _data_folder() -> Path | None:
@@ -196,31 +196,72 @@ def _bundled() -> Dataset:
     return Dataset(_BUNDLED, X.astype(np.float64), y.astype(np.float64)[:, None])
 
 
+def _cached(name: str, source: _Source, path: Path) -> Dataset:
+    """A public data set from the cache, and into it where it is not there or damaged."""
+    if path.exists():
+        try:
+            dataset = _read(name, path)
+            if _fingerprint(dataset.X, dataset.Y) == source.sha256:
+                masks = _published_masks(len(dataset.X), source.num_splits)
+                return replace(dataset, test_masks=masks)
+        except ValueError:
+            pass
+        warnings.warn(f"{path}: damaged; it is downloaded again.", stacklevel=4)
+    dataset = _download(name, source)
+    try:
+        _save(dataset, path)
+    except OSError as error:
+        warnings.warn(
+            f"{path}: {name} could not be kept ({error}); the next call downloads it again.",
+            stacklevel=4,
+        )
+    return dataset
+
+
 def _read(name: str, path: Path) -> Dataset:
-    with np.load(path) as arrays:
-        missing = {"X", "Y"} - set(arrays)
-        if missing:
-            raise ValueError(f"{path}: no array {' or '.join(sorted(missing))} in this file.")
-        masks = arrays["test_mask"].astype(bool) if "test_mask" in arrays else None
-        X, Y = arrays["X"].astype(np.float64), arrays["Y"].astype(np.float64)
+    try:
+        with np.load(path) as arrays:
+            found = dict(arrays)
+    # What numpy, zipfile and zlib say of a file that is damaged, or was none of theirs.
+    except (ValueError, EOFError, OSError, BadZipFile, zlib.error, NotImplementedError) as error:
+        raise ValueError(
+            f"{path}: expected a file of numpy arrays, but it is damaged: {error}"
+        ) from error
+    except TypeError as error:
+        raise ValueError(f"{path}: expected a file NAME.npz, got one of a single array.") from error
+    missing = {"X", "Y"} - set(found)
+    if missing:
+        raise ValueError(f"{path}: no array {' or '.join(sorted(missing))} in this file.")
+    try:
+        X, Y = found["X"].astype(np.float64), found["Y"].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: expected X and Y of numbers: {error}") from error
+    masks = found["test_mask"].astype(bool) if "test_mask" in found else None
     return Dataset(name, X, Y, masks)
 
 
 def _save(dataset: Dataset, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name first: a killed download must not leave half a file to be trusted later.
+    # Under another name first: a killed download must not leave half a file.
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    masks = {} if dataset.test_masks is None else {"test_mask": dataset.test_masks}
-    with partial.open("wb") as file:
-        np.savez_compressed(file, X=dataset.X, Y=dataset.Y, **masks)
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, X=dataset.X, Y=dataset.Y)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _download(name: str, source: _Source) -> Dataset:
     table = _fetch_table(name, source, "data.txt")
     features = _fetch_table(name, source, "index_features.txt").astype(int).ravel()
     target = _fetch_table(name, source, "index_target.txt").astype(int).ravel()
-    X, Y = table[:, features], table[:, target[:1]]
+    try:
+        X, Y = table[:, features], table[:, target[:1]]
+    except IndexError as error:
+        raise ValueError(
+            f"{name}: the files downloaded from {_SOURCE_URL}/{source.folder} do not fit together: {error}"
+        ) from error
     found = _fingerprint(X, Y)
     if found != source.sha256:
         raise ValueError(
@@ -235,13 +276,20 @@ def _fetch_table(name: str, source: _Source, file_name: str) -> np.ndarray:
     url = f"{_SOURCE_URL}/{source.folder}/data/{file_name}"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
-            text = response.read().decode("ascii")
-    except (urllib.error.URLError, TimeoutError) as error:
+            body = response.read()
+    # Of a connection that ends early: urllib raises what it meets while it reads as it is.
+    except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(
             f"{name}: could not download {url} ({error}). Without a network, set {DATA_VARIABLE} "
             f"to a folder with {name}.npz, or use the bundled set {_BUNDLED!r}."
         ) from error
-    return np.loadtxt(io.StringIO(text), ndmin=2)
+    try:
+        return np.loadtxt(io.StringIO(body.decode("ascii")), ndmin=2)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: expected a table of numbers from {url}, got what begins with {body[:40]!r}. It may be "
+            "the page of a proxy or of an error."
+        ) from error
 
 
 def _fingerprint(X: np.ndarray, Y: np.ndarray) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 __all__ = ["Settings"]
 
@@ -52,9 +55,22 @@ class Settings:
         may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if not (value > 0 or (value == 0 and entry.name in may_be_zero)):
-                least = "at least 0" if entry.name in may_be_zero else "a positive number"
-                raise ValueError(f"{entry.name}: expected {least}, got {value}.")
+            if isinstance(value, np.generic):
+                value = value.item()  # which JSON has
+                object.__setattr__(self, entry.name, value)
+            kind = int if isinstance(entry.default, int) else (int, float)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, kind)
+                or not 0 <= value < math.inf
+                or (value == 0 and entry.name not in may_be_zero)
+            ):
+                what = "integer" if kind is int else "number"
+                zero = " or zero" if entry.name in may_be_zero else ""
+                raise ValueError(f"{entry.name}: expected a positive {what}{zero}, got {value!r}.")
+        for name in ("decay_rate", "natural_gradient"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name}: expected at most 1, got {getattr(self, name)}.")
         if not self.validation_fraction < 1:
             raise ValueError(
                 f"validation_fraction: expected less than 1, got {self.validation_fraction}."

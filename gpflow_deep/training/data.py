@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["as_float_data", "fit_to_model", "minibatches", "model_dtype", "split_validation"]
+__all__ = [
+    "Data",
+    "as_float_data",
+    "fit_to_model",
+    "hold_out",
+    "minibatches",
+    "model_dtype",
+    "split_validation",
+]
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -16,6 +25,7 @@ from gpflow_deep.validation import check_targets
 
 Data = tuple[np.ndarray, np.ndarray]
 
+_MAX_DATASET_BYTES = 2**31  # of the rows of a tf.data dataset, which are all kept in memory
 _SHUFFLING = 2**31 - 1  # folded into seeds, it keeps permutations apart from a model's draws
 
 
@@ -32,12 +42,15 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
     Integers, booleans and narrower floats are widened exactly; wider floats are rounded.
 
     :param name: The argument's name in error messages.
-    :param data: Two arrays or anything that numpy makes arrays of.
+    :param data: Two arrays or anything that numpy makes arrays of, Y of shape [N] for one column; or
+        a finite dataset of pairs, which is read once into memory.
     :param dtype: The model's float type.
     :raises TypeError: Not a pair, or not real numbers.
-    :raises ValueError: Wrong shapes, lengths that differ, no rows, values that are not finite in
-        `dtype`.
+    :raises ValueError: Wrong shapes, lengths that differ, no rows, values that are masked, not finite
+        in `dtype`, or not told apart in it; a dataset without end or too large for memory.
     """
+    if isinstance(data, tf.data.Dataset):
+        data = _read_dataset(name, data)
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name}: expected a pair (X, Y), got {type(data).__name__}.")
     X, Y = (
@@ -52,23 +65,94 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
 
 
 def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
+    num_masked = np.ma.count_masked(array) if isinstance(array, np.ma.MaskedArray) else 0
+    if num_masked:
+        raise ValueError(f"{name}: expected values, got {num_masked} that are masked.")
     array = np.asarray(array)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}.")
+    if array.ndim == 1 and name.startswith("Y"):
+        array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             f"{name}: expected a matrix [rows, columns] with at least one of each, "
             f"got shape {array.shape}."
         )
     with np.errstate(over="ignore"):  # what overflows is reported below, with its rows
-        array = array.astype(dtype)
-    num_bad = np.count_nonzero(~np.isfinite(array).all(axis=1))
+        cast = array.astype(dtype)
+    num_bad = np.count_nonzero(~np.isfinite(cast).all(axis=1))
     if num_bad:
         raise ValueError(
             f"{name}: expected values that are finite in {dtype}, "
             f"got NaN or infinity in {num_bad} of {len(array)} rows."
         )
-    return array
+    _check_rounding(name, array, cast)
+    return cast
+
+
+def _check_rounding(name: str, array: np.ndarray, cast: np.ndarray) -> None:
+    """
+    Refuse columns whose values a narrower float does not tell apart, such as times since 1970.
+
+    :raises ValueError: Rounding moves a column by more than a hundredth of its range.
+    """
+    if cast.dtype.itemsize >= array.dtype.itemsize and array.dtype.kind == "f":
+        return
+    wide = array.astype(np.float64)
+    error, spread = np.abs(cast - wide).max(axis=0), np.ptp(wide, axis=0)
+    lost = np.flatnonzero((error > 0.01 * spread) & (spread > 0))
+    if lost.size:
+        column = int(lost[0])
+        raise ValueError(
+            f"{name}: expected values that {cast.dtype} tells apart, but in column {column} it rounds by up "
+            f"to {error[column]:.3g}, of a range of {spread[column]:.3g}. Subtract the column's mean "
+            "first, or use float64."
+        )
+
+
+def _read_dataset(name: str, dataset: tf.data.Dataset) -> Data:
+    """
+    The rows of a dataset of pairs, in its order: batches [B, D] and [B, P] or [B], or single rows.
+
+    :raises TypeError: Its elements are no pairs of dense tensors.
+    :raises ValueError: It has no end, does not fit into memory, has no or uneven rows, or fails.
+    """
+    spec = dataset.element_spec
+    if not isinstance(spec, tuple) or len(spec) != 2:
+        raise TypeError(f"{name}: expected a dataset of pairs (X, Y), got elements {spec}.")
+    if not all(isinstance(part, tf.TensorSpec) for part in spec):
+        raise TypeError(f"{name}: expected a dataset of dense tensors, got elements {spec}.")
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            f"{name}: expected a dataset with an end, got one without: leave out its repeat(); the "
+            "rows are read once, then shuffled and repeated here."
+        )
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    num_bytes = 0
+    try:
+        for X, Y in dataset.as_numpy_iterator():
+            X, Y = np.asarray(X), np.asarray(Y)
+            if X.ndim < 2:  # a single row
+                X, Y = X.reshape(1, -1), Y.reshape(1, -1)
+            parts.append((X, Y if Y.ndim > 1 else Y[:, None]))
+            num_bytes += X.nbytes + Y.nbytes
+            if num_bytes > _MAX_DATASET_BYTES:
+                raise ValueError(
+                    f"{name}: expected a dataset that fits into memory, got more than "
+                    f"{_MAX_DATASET_BYTES / 2**20:.4g} MiB, and no end yet."
+                )
+    except (tf.errors.OpError, TypeError) as error:
+        raise ValueError(f"{name}: the dataset could not be read: {error}") from error
+    if not parts:
+        raise ValueError(f"{name}: expected a dataset with rows, got none.")
+    for which, arrays in zip("XY", zip(*parts), strict=True):
+        if len({array.shape[1:] for array in arrays}) > 1:
+            raise ValueError(
+                f"{which} of {name}: expected elements with the same number of columns, got shapes "
+                f"{', '.join(sorted({str(array.shape) for array in arrays}))}."
+            )
+    X_parts, Y_parts = zip(*parts, strict=True)
+    return np.concatenate(X_parts), np.concatenate(Y_parts)
 
 
 def fit_to_model(name: str, data: Data, model: gpflow.models.BayesianModel) -> Data:
@@ -96,24 +180,47 @@ def fit_to_model(name: str, data: Data, model: gpflow.models.BayesianModel) -> D
     return X, targets.astype(Y.dtype) if targets.dtype.kind == "f" else targets
 
 
+def hold_out(
+    num_rows: int,
+    fraction: float,
+    seed: int | Sequence[int],
+    *,
+    at_least: int = 1,
+    at_most: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Draw a share of the rows without replacement.
+
+    :param num_rows: Rows in all, N.
+    :param fraction: Share drawn, rounded to the nearest number of rows; of zero none are drawn.
+    :param seed: Of the draw.
+    :param at_least: Rows drawn where the share is not zero ...
+    :param at_most: ... and the most, if there is one.
+    :return: Numbers of the rows that are left, and of those drawn, both in the order of the draw.
+    :raises ValueError: Nothing would be left.
+    """
+    order = np.random.default_rng(seed).permutation(num_rows)
+    num_drawn = max(at_least, round(fraction * num_rows)) if fraction else 0
+    num_drawn = num_drawn if at_most is None else min(num_drawn, at_most)
+    if num_drawn >= num_rows:
+        raise ValueError(
+            "validation_fraction: expected to leave rows to train on, "
+            f"got {fraction:g} of {num_rows} rows."
+        )
+    return order[num_drawn:], order[:num_drawn]
+
+
 def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data]:
     """
-    Draw a share of the rows without replacement; (the rest, the rows drawn), in their old order.
+    Draw a share of the rows, at least one; (the rest, the rows drawn), in their old order.
 
     :param data: X and Y.
-    :param fraction: Share drawn, rounded to the nearest number of rows, at least one.
+    :param fraction: Share drawn.
     :param seed: Of the draw.
     """
     X, Y = data
-    num_drawn = max(1, round(fraction * len(X)))
-    if num_drawn >= len(X):
-        raise ValueError(
-            f"validation_fraction: expected to leave rows to train on, "
-            f"got {fraction} of {len(X)} rows."
-        )
-    drawn = np.zeros(len(X), dtype=bool)
-    drawn[np.random.default_rng(seed).permutation(len(X))[:num_drawn]] = True
-    return (X[~drawn], Y[~drawn]), (X[drawn], Y[drawn])
+    left, drawn = (np.sort(rows) for rows in hold_out(len(X), fraction, seed))
+    return (X[left], Y[left]), (X[drawn], Y[drawn])
 
 
 @check_shapes(

@@ -8,21 +8,24 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import inf
 from numbers import Integral, Real
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 from tqdm import tqdm
 
 from gpflow_deep.validation import check_positive_integer
 
+from .checkpoints import Checkpoints
 from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
-from .progress import Checkpoints, FitResult, Progress, fingerprint
+from .progress import FitResult, Progress, TrainingError, fingerprint
+from .scales import far_columns, far_parameters, warn_of_scales
 from .steps import Steps, variational_parameters
 from .validation import Validation
 
@@ -32,7 +35,7 @@ _MAX_STEPS_PER_CALL = 200
 
 def fit(
     model: gpflow.models.BayesianModel,
-    data: tuple[Any, Any],
+    data: tuple[Any, Any] | tf.data.Dataset,
     *,
     steps: int = 20_000,
     batch_size: int | None = 512,
@@ -42,7 +45,7 @@ def fit(
     decay_rate: float = 0.98,
     decay_steps: int = 1000,
     natural_gradient: float | None = None,
-    validation_data: tuple[Any, Any] | None = None,
+    validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
     validation_fraction: float | None = None,
     validate_every: int = 500,
     patience: int | None = 10,
@@ -64,7 +67,9 @@ def fit(
     scaled rightly; afterwards it is what it was.
 
     :param model: Any model with GPflow's `training_loss(data)`, such as a DeepGP or an SVGP.
-    :param data: X [N, D] and Y [N, P], finite; cast to the float type of the model's parameters.
+    :param data: X [N, D] and Y [N, P], or [N] for one column, finite; cast to the float type of the
+        model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must
+        have an end and fit into memory, since it is read once, and minibatches are drawn from all rows.
     :param steps: Steps in all, those of a continued run included.
     :param batch_size: Rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
     :param seed: Of the minibatches, the random draws and the validation split.
@@ -82,14 +87,19 @@ def fit(
     :param validate_every: Steps from one score to the next. The last step is scored, too.
     :param patience: Stop after so many scores in a row without improvement; None: never. With
         validation, the parameters with the best score are kept, otherwise the last.
-    :param checkpoint_dir: Where checkpoints are kept. A call that finds a run there goes on with
-        it; a finished one gives its result at once.
+    :param checkpoint_dir: Where the two latest checkpoints are kept. A call that finds a run there
+        goes on with it, from the latest that is not damaged; a finished one gives its result at
+        once. Step sizes and jitter may be others than before, so that a run that failed can go on;
+        all else must be the same. One process at a time.
     :param checkpoint_every: Steps from one checkpoint to the next. The last step has one, too.
     :param progress: Whether to show a progress bar.
     :param callback: Called as callback(step, loss) after each step.
     :param monitor: A :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
     :raises TypeError: An argument of the wrong type.
-    :raises ValueError: A wrong argument, data unfit for the model, a checkpoint of another run.
+    :raises ValueError: A wrong argument, data unfit for the model, a model on several devices, a
+        checkpoint of another run.
+    :raises OSError: `checkpoint_dir` cannot be written.
+    :raises RuntimeError: Another process is at the run in `checkpoint_dir`.
     :raises TrainingError: The numerics failed; it names the step and holds the parameters before.
     """
     for name, whole in [
@@ -124,8 +134,10 @@ def fit(
             learning_rate, decay_steps, decay_rate, staircase=True
         )
         optimizer = tf_keras.optimizers.Adam(schedule)
-    elif not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")):
-        raise TypeError(f"optimizer: expected a Keras optimiser, got {type(optimizer).__name__}.")
+    elif isinstance(optimizer, type) or not (
+        hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
+    ):
+        raise TypeError(f"optimizer: expected a Keras optimiser, got {optimizer!r}.")
     settings = dict(
         seed=int(seed),
         batch_size=min(int(batch_size or len(train[0])), len(train[0])),
@@ -145,52 +157,55 @@ def fit(
 
     run = Progress(settings=json.loads(json.dumps(settings, default=str)))
     validation = Validation(model, held_out, variables + q_variables) if held_out else None
-    checkpoints = None
-    if checkpoint_dir is not None:
-        best = validation.best if validation else []
-        checkpoints = Checkpoints(checkpoint_dir, run, model=model, optimizer=optimizer, best=best)
-        if checkpoints.restore() and run.step > steps:
+    checkpoints = (
+        Checkpoints(checkpoint_dir, run, model, optimizer, validation.best if validation else ())
+        if checkpoint_dir is not None
+        else None
+    )
+    with checkpoints or nullcontext():
+        if checkpoints and checkpoints.restore() and run.step > steps:
             raise ValueError(
                 f"steps: expected at least the {run.step} that the run in checkpoint_dir "
                 f"{checkpoint_dir} has taken, got {steps}."
             )
-    batches = iter(minibatches(train, batch_size, seed, start=run.step))
-    stepper = Steps(
-        model, batches, optimizer, variables, natural_gradient, q_parameters, seed, run.step
-    )
-    started = time.perf_counter() - run.seconds
-    count = 1
-    with (
-        _num_data(model, len(train[0])),
-        tqdm(total=steps, initial=run.step, disable=not progress, unit="step") as bar,
-    ):
-        while run.step < steps and not run.out_of_patience(patience):
-            # A call ends where something is due; results do not depend on where calls end.
-            validate_at = _due(run.step, validate_every, steps) if validation else steps
-            save_at = _due(run.step, checkpoint_every, steps) if checkpoints else steps
-            count = min(count, validate_at - run.step, save_at - run.step)
-            called = time.perf_counter()
-            run.losses += stepper.take(count)
-            seconds_per_step = (time.perf_counter() - called) / count
-            count = int(np.clip(_SECONDS_PER_CALL / seconds_per_step, 1, _MAX_STEPS_PER_CALL))
-            if callback or monitor:
-                count = 1
-            if run.step in (validate_at, save_at):
-                stepper.check_parameters()
-            if validation and run.step == validate_at:
-                score = stepper.score(validation)
-                run.validations.append((run.step, score))
-                if run.best == (run.step, score):
-                    validation.keep()
-            bar.set_postfix(_shown(run), refresh=False)
-            bar.update(run.step - bar.n)
-            run.seconds = time.perf_counter() - started
-            if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
-                checkpoints.save()
-            if callback:
-                callback(run.step, run.losses[-1])
-            if monitor:
-                monitor(run.step)
+        batches = iter(minibatches(train, batch_size, seed, start=run.step))
+        stepper = Steps(
+            model, batches, optimizer, variables, natural_gradient, q_parameters, seed, run.step
+        )
+        started = time.perf_counter() - run.seconds
+        count = 1
+        with (
+            _num_data(model, len(train[0])),
+            _advice(model, train, checkpoints),
+            tqdm(total=steps, initial=run.step, disable=not progress, unit="step") as bar,
+        ):
+            while run.step < steps and not run.out_of_patience(patience):
+                # A call ends where something is due; results do not depend on where calls end.
+                validate_at = _due(run.step, validate_every, steps) if validation else steps
+                save_at = _due(run.step, checkpoint_every, steps) if checkpoints else steps
+                count = min(count, validate_at - run.step, save_at - run.step)
+                called = time.perf_counter()
+                run.losses += stepper.take(count)
+                seconds_per_step = (time.perf_counter() - called) / count
+                count = int(np.clip(_SECONDS_PER_CALL / seconds_per_step, 1, _MAX_STEPS_PER_CALL))
+                if callback or monitor:
+                    count = 1
+                if run.step in (validate_at, save_at):
+                    stepper.check_parameters()
+                if validation and run.step == validate_at:
+                    score = stepper.score(validation)
+                    run.validations.append((run.step, score))
+                    if run.best == (run.step, score):
+                        validation.keep()
+                bar.set_postfix(_shown(run), refresh=False)
+                bar.update(run.step - bar.n)
+                run.seconds = time.perf_counter() - started
+                if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
+                    checkpoints.save()
+                if callback:
+                    callback(run.step, run.losses[-1])
+                if monitor:
+                    monitor(run.step)
     if validation:
         validation.restore()
     return run.result(patience)
@@ -221,6 +236,29 @@ def _shown(run: Progress) -> dict[str, str]:
 
 
 @contextmanager
+def _advice(
+    model: gpflow.models.BayesianModel, data: Data, checkpoints: Checkpoints | None
+) -> Iterator[None]:
+    """Let the error of training that failed name what is likely to blame, and how to go on."""
+    try:
+        yield
+    except TrainingError as error:
+        lines = [str(error)]
+        suspects = [
+            *far_parameters(model),
+            *(text for part, array in zip("XY", data) for text in far_columns(array, part)),
+        ]
+        if suspects:
+            lines.append(f"Far from one: {'; '.join(suspects)}.")
+        if checkpoints:
+            lines.append(
+                "The same call with another step size or jitter goes on from the last checkpoint."
+            )
+        message = "\n".join(lines)
+        raise TrainingError(message, error.step, error.loss, error.parameters) from error.__cause__
+
+
+@contextmanager
 def _num_data(model: gpflow.models.BayesianModel, num_data: int) -> Iterator[None]:
     """For a while, let the model scale the likelihood to this number of points."""
     if not hasattr(model, "num_data"):
@@ -236,8 +274,8 @@ def _num_data(model: gpflow.models.BayesianModel, num_data: int) -> Iterator[Non
 
 def _check_data(
     model: gpflow.models.BayesianModel,
-    data: tuple[Any, Any],
-    validation_data: tuple[Any, Any] | None,
+    data: Any,
+    validation_data: Any,
     validation_fraction: float | None,
     seed: int,
 ) -> tuple[Data, Data | None]:
@@ -249,10 +287,17 @@ def _check_data(
             "model: expected one with training_loss(data), which does not hold its data, "
             f"got {type(model).__name__}."
         )
+    if any(isinstance(variable, tf.distribute.DistributedValues) for variable in model.variables):
+        raise ValueError(
+            "model: expected one on a single device, got one made under a tf.distribute strategy: "
+            "there set_trainable has no effect, and natural gradients let replicas drift apart. Make "
+            "the model outside the strategy's scope, or write the loop with strategy.run and Adam."
+        )
     if validation_data is not None and validation_fraction is not None:
         raise ValueError("validation_data, validation_fraction: expected one of them, got both.")
     dtype = model_dtype(model)
     train = fit_to_model("data", as_float_data("data", data, dtype), model)
+    warn_of_scales("data", train, model)
     num_data = getattr(model, "num_data", None)
     if num_data is not None and num_data != len(train[0]):
         raise ValueError(

@@ -1,18 +1,15 @@
-"""What a training run has come to: its result, its error, and its checkpoints."""
+"""What a training run has come to: its result, or its error."""
 
 from __future__ import annotations
 
-__all__ = ["Checkpoints", "FitResult", "Progress", "TrainingError", "fingerprint"]
+__all__ = ["FitResult", "Progress", "TrainingError", "fingerprint"]
 
 import hashlib
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 
 class TrainingError(RuntimeError):
@@ -112,83 +109,3 @@ def fingerprint(arrays: Sequence[np.ndarray]) -> str:
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return " ".join(str(list(array.shape)) for array in arrays) + f" {digest.hexdigest()[:16]}"
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one dictionary, with dots in its keys."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
-class _SavedProgress(tf.train.experimental.PythonState):
-    """Puts a :class:`Progress` into a checkpoint: saved with the variables or not at all."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def serialize(self) -> str:
-        return json.dumps(asdict(self.progress))
-
-    def deserialize(self, string_value: str) -> None:
-        for name, value in json.loads(string_value).items():
-            setattr(self.progress, name, value)
-
-
-class Checkpoints:
-    """
-    The checkpoints of one run: the two latest, each with all that it takes to go on from it.
-
-    :param directory: Where they are; made on the first save.
-    :param progress: Of this run; :meth:`restore` fills it.
-    :param variables: What holds variables: the model, the optimiser, lists of variables.
-    """
-
-    def __init__(
-        self, directory: str | os.PathLike[str], progress: Progress, **variables: Any
-    ) -> None:
-        self._directory = os.fspath(directory)
-        self._progress = progress
-        self._saved = _SavedProgress(progress)
-        self._checkpoint = tf.train.Checkpoint(progress=self._saved, **variables)
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, self._directory, max_to_keep=2, checkpoint_name="step"
-        )
-
-    def save(self) -> None:
-        """Write the present state."""
-        self._manager.save(checkpoint_number=self._progress.step)
-
-    def restore(self) -> bool:
-        """
-        Set progress and variables to the latest checkpoint, if there is one.
-
-        :return: Whether there was one.
-        :raises ValueError: It is of a run with other settings, or none of this package's.
-        """
-        latest = self._manager.latest_checkpoint
-        if latest is None:
-            return False
-        # Progress first: after other settings the variables may not even have the same shapes.
-        found = _SavedProgress(Progress())
-        tf.train.Checkpoint(progress=found).restore(latest).expect_partial()
-        if not found.progress.settings:
-            raise ValueError(f"checkpoint_dir: {latest} was not written by fit.")
-        there, here = _flat(found.progress.settings), _flat(self._progress.settings)
-        differences = [
-            f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"
-            for name in sorted(there.keys() | here.keys())
-            if there.get(name) != here.get(name)
-        ]
-        if differences:
-            raise ValueError(
-                f"checkpoint_dir: {self._directory} holds a run with other settings: "
-                + "; ".join(differences)
-                + ". Use the same settings to go on with it, or another directory."
-            )
-        self._checkpoint.restore(latest).assert_existing_objects_matched()
-        return True

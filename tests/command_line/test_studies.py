@@ -52,7 +52,7 @@ def test_from_command_to_report(tmp_path: Path, toy_models: None) -> None:
         (("--model", "toy-a", "--dataset", "nothing"), "Unknown data set 'nothing'"),
         (("--model", "toy-a", "--splits", "1-x"), "expected numbers and ranges"),
         (("--model", "toy-a", "--splits", "3-1"), "ends before it begins"),
-        (("--model", "toy-a", "--steps", "0"), "steps: expected a positive number"),
+        (("--model", "toy-a", "--steps", "0"), "steps: expected a positive integer"),
         (("--model", "toy-a", "--layers", "0"), "--layers"),
         ((), "--model"),
     ],

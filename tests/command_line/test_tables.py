@@ -45,7 +45,13 @@ def test_written_numbers_are_read_again(
 
 @pytest.mark.parametrize(
     "cell, found",
-    [("abc", "got 'abc'"), ("nan", "got 'nan'"), ("inf", "got 'inf'"), ("", "the cell is empty")],
+    [
+        ("abc", "got 'abc'"),
+        ("1_000", "got '1_000'"),
+        ("nan", "got 'nan'"),
+        ("inf", "got 'inf'"),
+        ("", "the cell is empty"),
+    ],
 )
 def test_a_cell_that_is_no_number_is_found(tmp_path: Path, cell: str, found: str) -> None:
     table = read_csv(_file(tmp_path, f'a,b\n"1\n",2\n\n3,{cell}\n'))

@@ -107,19 +107,6 @@ def test_nothing_is_known_of_held_out_and_test_points(monkeypatch: pytest.Monkey
     assert not any(row.tobytes() in trained_on for row in seen["held_out"])
 
 
-def test_held_out_points_are_drawn_without_replacement() -> None:
-    rows = np.arange(100, 150)
-    train, held_out = benchmark._hold_out(rows, 0.1, [0, 1])
-    assert len(held_out) == 5
-    np.testing.assert_array_equal(np.sort(np.concatenate([train, held_out])), rows)
-    assert not np.array_equal(held_out, benchmark._hold_out(rows, 0.1, [0, 2])[1])
-    train, held_out = benchmark._hold_out(rows, 0.0, [0, 1])
-    np.testing.assert_array_equal(train, rows)
-    assert len(held_out) == 0
-    with pytest.raises(ValueError, match="validation_fraction: 0.9 of 2 points"):
-        benchmark._hold_out(rows[:2], 0.9, [0, 1])
-
-
 def test_objective_by_minibatches_is_the_objective_of_the_whole() -> None:
     rng = np.random.default_rng(0)
     data = rng.normal(size=(50, 2)), rng.normal(size=(50, 1))
@@ -137,7 +124,8 @@ def _stub(
         executed.append(run)
         checkpoint_dir.mkdir(parents=True)
         if run.model == failing:
-            raise error("diverged")
+            arguments = (None, None) if issubclass(error, tf.errors.OpError) else ()
+            raise error(*arguments, "diverged")
         return {"metrics": {"rmse": 1.0}}, {"Y": np.zeros((1, 1))}
 
     return execute
@@ -156,7 +144,9 @@ def test_finished_runs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not any((tmp_path / "r.checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("error", [TrainingError, ValueError])
+@pytest.mark.parametrize(
+    "error", [TrainingError, ValueError, OSError, MemoryError, tf.errors.InvalidArgumentError]
+)
 def test_a_failed_run_does_not_stop_the_others(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +156,40 @@ def test_a_failed_run_does_not_stop_the_others(
     assert failed == runs[:1]
     assert any("diverged" in line for line in lines)
     assert [record["model"] for record in Results(tmp_path / "r.jsonl").read()] == ["toy-a"]
+
+
+def test_a_result_that_cannot_be_written_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Results, run: Run, *parts: Any) -> None:
+        if run.model == "toy-b":
+            raise OSError(28, "No space left on device")
+        append(self, run, *parts)
+
+    append = Results.append
+    monkeypatch.setattr(Results, "append", full)
+    monkeypatch.setattr(benchmark, "execute", _stub([]))
+    runs = plan(["toy-b", "toy-a"])
+    failed, lines = _quiet(runs, tmp_path / "r.jsonl")
+    assert failed == runs[:1]
+    assert "    failed: [Errno 28] No space left on device" in lines
+    assert Results(tmp_path / "r.jsonl").checkpoint_dir(runs[0].key).exists()  # to go on from
+
+
+def test_a_run_finished_by_another_process_meanwhile_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, executed = tmp_path / "r.jsonl", []
+    runs = plan(["toy-a", "toy-b"])
+    stub = _stub(executed)
+
+    def execute(run: Run, **arguments: Any) -> Any:
+        Results(output).append(runs[1], {"metrics": {}}, {"Y": np.zeros((1, 1))})
+        return stub(run, **arguments)
+
+    monkeypatch.setattr(benchmark, "execute", execute)
+    _quiet(runs, output)
+    assert executed == runs[:1]
 
 
 def test_output_is_tried_before_the_first_run(

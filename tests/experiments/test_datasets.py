@@ -1,5 +1,13 @@
 from __future__ import annotations
 
+import http.server
+import io
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -158,3 +166,127 @@ def test_published_splits_are_the_authors() -> None:
     masks = datasets._published_masks(308, 20)
     np.testing.assert_array_equal(np.flatnonzero(masks[0])[:8], [1, 7, 22, 37, 50, 68, 71, 72])
     np.testing.assert_array_equal(masks.sum(axis=1), 31)
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A set that was downloaded: its file in the cache."""
+    _publish(tmp_path, monkeypatch, *_arrays(40))
+    datasets.load("toy")
+    return tmp_path / "cache" / "gpflow_deep" / "toy.npz"
+
+
+def _other_numbers(path: Path) -> None:
+    X, Y = _arrays(40)
+    np.savez(path, X=X + 0.01, Y=Y)
+
+
+DAMAGES = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "flipped": lambda path: path.write_bytes(
+        bytes(byte ^ (80 <= i < 120) for i, byte in enumerate(path.read_bytes()))
+    ),
+    "another file": lambda path: path.write_text("<!DOCTYPE html>"),
+    "a single array": lambda path: path.open("wb").write(_npy()),
+    "objects": lambda path: np.savez(path, X=np.array([None]), Y=np.zeros((1, 1))),
+    "texts": lambda path: np.savez(path, X=np.array([["a"]]), Y=np.zeros((1, 1))),
+}
+
+
+def _npy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros(3))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "other numbers"])
+def test_a_damaged_cache_is_downloaded_again(damage: str, toy: Path) -> None:
+    expected = datasets.load("toy")
+    DAMAGES.get(damage, _other_numbers)(toy)
+    with pytest.warns(UserWarning, match="toy.npz: damaged; it is downloaded again"):
+        dataset = datasets.load("toy")
+    np.testing.assert_array_equal(dataset.X, expected.X)
+    np.testing.assert_array_equal(dataset.test_masks, expected.test_masks)
+    np.testing.assert_array_equal(datasets.load("toy").Y, expected.Y)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_of_the_data_folder(damage: str, folder: Path) -> None:
+    X, Y = _arrays()
+    np.savez(folder / "mine.npz", X=X, Y=Y)
+    DAMAGES[damage](folder / "mine.npz")
+    with pytest.raises(ValueError, match="mine.npz: expected"):
+        datasets.load("mine")
+
+
+def test_a_cache_that_cannot_be_written_costs_no_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = _arrays(40)
+    _publish(tmp_path, monkeypatch, X, Y)
+    (tmp_path / "cache").touch()
+    with pytest.warns(UserWarning, match="toy could not be kept"):
+        np.testing.assert_allclose(datasets.load("toy").X, X)
+
+
+class _Misbehaving(http.server.BaseHTTPRequestHandler):
+    """Answers as the first part of the path says."""
+
+    def do_GET(self) -> None:
+        how = self.path.split("/")[1]
+        if how == "error":
+            self.send_error(503)
+            return
+        body = (
+            b"<!DOCTYPE html><p>Sign in"
+            if how == "html"
+            else b"\xff\xfe"
+            if how == "bytes"
+            else b"1 2"
+        )
+        if how == "ragged":
+            body = b"1 2\n3\n"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + (how in ("cut", "reset", "hang")) * 9))
+        self.end_headers()
+        self.wfile.write(body)
+        if how == "reset":  # without the handshake of a proper end
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+        if how == "hang":
+            time.sleep(0.5)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Misbehaving) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "how,error,named",
+    [
+        ("cut", ConnectionError, "could not download .*IncompleteRead"),
+        ("reset", ConnectionError, "could not download .*data.txt"),
+        ("hang", ConnectionError, "could not download .*timed out"),
+        ("error", ConnectionError, "could not download .*503"),
+        ("html", ValueError, "expected a table of numbers from .*begins with b'<!DOCTYPE html>"),
+        ("bytes", ValueError, "expected a table of numbers from"),
+        ("ragged", ValueError, "expected a table of numbers from"),
+        ("other", ValueError, "do not fit together"),
+    ],
+)
+def test_servers_that_misbehave(
+    how: str, error: type[Exception], named: str, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(datasets, "_SOURCE_URL", f"{server}/{how}")
+    monkeypatch.setattr(datasets, "_TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(error, match=f"^yacht: .*{named}"):
+        datasets.load("yacht")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 
 from gpflow_deep.presets import Settings, registry
@@ -35,9 +38,16 @@ def test_depth_is_limited_to_what_a_model_can_have(toy_models: None) -> None:
         ("natural_gradient", -0.1),
         ("validation_fraction", 1.0),
         ("likelihood_variance", float("nan")),
+        ("likelihood_variance", float("inf")),
+        ("steps", 1.5),
+        ("steps", True),
+        ("num_samples", "5"),
+        ("learning_rate", "fast"),
+        ("decay_rate", 1.1),
+        ("natural_gradient", 1.5),
     ],
 )
-def test_settings_that_no_run_could_use(name: str, value: float) -> None:
+def test_settings_that_no_run_could_use(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected"):
         Settings(**{name: value})
 
@@ -45,3 +55,9 @@ def test_settings_that_no_run_could_use(name: str, value: float) -> None:
 def test_zero_switches_off() -> None:
     settings = Settings(natural_gradient=0.0, validation_fraction=0.0)
     assert settings.validation_fraction == 0.0
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    settings = Settings(steps=np.int64(7), learning_rate=np.float32(0.5))
+    assert settings == Settings(steps=7, learning_rate=0.5)
+    json.dumps(settings.identity())

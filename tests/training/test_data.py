@@ -9,13 +9,15 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.keras import tf_keras
 from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, Softmax, SwitchedLikelihood
 from gpflow.utilities import set_trainable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpflow_deep.training import data as training_data
 from gpflow_deep.training import minibatches
-from gpflow_deep.training.data import split_validation
+from gpflow_deep.training.data import hold_out, split_validation
 from tests.training.models import (
     CountingSVGP,
     Line,
@@ -94,6 +96,21 @@ def test_split_is_a_partition(num_rows: int, fraction: float, seed: int) -> None
     assert abs(len(parts[1][0]) - max(1.0, fraction * num_rows)) <= 0.5
 
 
+def test_rows_held_out_are_those_of_recorded_results() -> None:
+    """Each of the three that hold rows out: by `fit`, by the estimators, by the studies."""
+    left, drawn = hold_out(10, 0.25, 3)
+    assert (left.tolist(), drawn.tolist()) == ([0, 2, 1, 4, 7, 5, 3, 8], [9, 6])
+    order = np.random.default_rng(5).permutation(3000)
+    left, drawn = hold_out(3000, 0.9, 5, at_least=0, at_most=2000)
+    np.testing.assert_array_equal(np.concatenate([drawn, left]), order)
+    assert len(drawn) == 2000
+    assert len(hold_out(12, 0.01, 5, at_least=0)[1]) == 0
+    rows = np.array([5, 90, 7, 30, 41, 6])
+    left, drawn = hold_out(len(rows), 0.3, [0, 1])
+    shuffled = np.random.default_rng([0, 1]).permutation(rows)
+    np.testing.assert_array_equal(rows[np.concatenate([drawn, left])], shuffled)
+
+
 def with_bad_rows(bad: float) -> np.ndarray:
     X = make_data()[0]
     X[[3, 7]] = bad
@@ -106,7 +123,12 @@ def with_bad_rows(bad: float) -> np.ndarray:
         (lambda X, Y: X, TypeError, r"data: expected a pair \(X, Y\)"),
         (lambda X, Y: (X,), TypeError, r"data: expected a pair \(X, Y\)"),
         (lambda X, Y: (X, Y[:-1]), ValueError, "data: .* 60 and 59 rows"),
-        (lambda X, Y: (X, Y[:, 0]), ValueError, r"Y of data: .* got shape \(60,\)"),
+        (lambda X, Y: (X[:, 0], Y), ValueError, r"X of data: .* got shape \(60,\)"),
+        (
+            lambda X, Y: (np.ma.masked_less(X, -1.0), Y),
+            ValueError,
+            "X of data: expected values, got [0-9]+ that are masked",
+        ),
         (lambda X, Y: (X[:0], Y[:0]), ValueError, r"X of data: .* got shape \(0, 2\)"),
         (lambda X, Y: (X.astype(str), Y), TypeError, "X of data: expected real numbers"),
         (lambda X, Y: (X, Y + 1j), TypeError, "Y of data: expected real numbers"),
@@ -187,7 +209,13 @@ def test_targets_with_their_likelihood_beside_them() -> None:
         ({"validate_every": 0}, "validate_every"),
         ({"patience": 0}, "patience"),
         ({"checkpoint_every": 0}, "checkpoint_every"),
-        ({"optimizer": "adam"}, "optimizer: expected a Keras optimiser, got str"),
+        ({"optimizer": "adam"}, "optimizer: expected a Keras optimiser, got 'adam'"),
+        (
+            {"optimizer": tf_keras.optimizers.Adam},
+            "optimizer: expected a Keras optimiser, got <class",
+        ),
+        ({"checkpoint_dir": ""}, "checkpoint_dir: expected the path of a folder, got an empty one"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir: expected the path of a folder, got int"),
         ({"callback": 1}, "callback"),
         ({"monitor": 1}, "monitor"),
     ],
@@ -207,6 +235,15 @@ def test_models_that_cannot_be_fitted_are_refused() -> None:
     set_trainable(fixed, False)
     with pytest.raises(ValueError, match="trainable parameters"):
         quiet_fit(fixed, data)
+
+
+def test_models_made_for_several_devices_are_refused() -> None:
+    """There `set_trainable` has no effect: what was fixed would be trained."""
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = Line()
+    set_trainable(model.slope, False)
+    with pytest.raises(ValueError, match="model: expected one on a single device, .*set_trainable"):
+        quiet_fit(model)
 
 
 def test_integers_and_narrow_floats_are_widened_exactly() -> None:
@@ -231,3 +268,97 @@ def test_float32_model() -> None:
         X[4] = 1e39
         with pytest.raises(ValueError, match="X of data: .* finite in float32, .* 1 of 60 rows"):
             quiet_fit(wide, (X, Y))
+
+
+def test_one_column_of_targets_may_be_flat() -> None:
+    X, Y = make_data()
+    expected, model = Line(), Line()
+    quiet_fit(expected, (X, Y), validation_data=(X, Y))
+    quiet_fit(model, (X, Y[:, 0]), validation_data=(X, Y[:, 0]))
+    assert_same(model, expected)
+
+
+def generated(signature: Any) -> tf.data.Dataset:
+    def rows() -> Any:
+        X, Y = make_data()
+        yield from zip(np.split(X, [7, 20]), np.split(Y, [7, 20]), strict=True)
+
+    return tf.data.Dataset.from_generator(rows, output_signature=signature)
+
+
+UNKNOWN = tf.TensorSpec(None, tf.float64)
+DATASETS = {
+    "batches": lambda X, Y: tf.data.Dataset.from_tensor_slices((X, Y)).batch(16),
+    "rows": lambda X, Y: tf.data.Dataset.from_tensor_slices((X, Y)),
+    "scalar targets": lambda X, Y: tf.data.Dataset.from_tensor_slices((X, Y[:, 0])),
+    "flat targets": lambda X, Y: tf.data.Dataset.from_tensor_slices((X, Y[:, 0])).batch(16),
+    "unknown shapes": lambda X, Y: generated((UNKNOWN, UNKNOWN)),
+}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_dataset_is_its_rows(name: str) -> None:
+    X, Y = make_data()
+    expected, model = Line(), Line()
+    quiet_fit(expected, (X, Y), validation_data=(X, Y))
+    quiet_fit(model, DATASETS[name](X, Y), validation_data=DATASETS[name](X, Y))
+    assert_same(model, expected)
+
+
+def failing() -> Any:
+    yield np.zeros((3, 2)), np.zeros((3, 1))
+    raise RuntimeError("the disk is gone")
+
+
+def uneven() -> Any:
+    yield np.zeros((3, 2)), np.zeros((3, 1))
+    yield np.zeros((3, 1)), np.zeros((3, 1))
+
+
+@pytest.mark.parametrize(
+    "make,error,named",
+    [
+        (lambda whole: whole.repeat(), ValueError, "with an end"),
+        (lambda whole: whole.map(lambda X, Y: X), TypeError, "a dataset of pairs"),
+        (lambda whole: whole.map(lambda X, Y: (X, Y, Y)), TypeError, "a dataset of pairs"),
+        (lambda whole: whole.take(0), ValueError, "with rows, got none"),
+        (lambda whole: whole.map(lambda X, Y: (X * np.nan, Y)), ValueError, "60 of 60 rows"),
+        (
+            lambda whole: tf.data.Dataset.from_generator(
+                failing, output_signature=(UNKNOWN, UNKNOWN)
+            ),
+            ValueError,
+            "could not be read: .*the disk is gone",
+        ),
+        (
+            lambda whole: tf.data.Dataset.from_generator(
+                uneven, output_signature=(UNKNOWN, UNKNOWN)
+            ),
+            ValueError,
+            r"the same number of columns, got shapes \(3, 1\), \(3, 2\)",
+        ),
+        (
+            lambda whole: whole.repeat().filter(lambda X, Y: True),
+            ValueError,
+            "fits into memory, got more than",
+        ),
+    ],
+    ids=["endless", "no pairs", "triples", "empty", "nan", "failing", "uneven", "too large"],
+)
+def test_datasets_that_cannot_be_read(
+    make: Callable[..., Any], error: type[Exception], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_data, "_MAX_DATASET_BYTES", 10_000)
+    whole = tf.data.Dataset.from_tensor_slices(make_data()).batch(20)
+    with pytest.raises(error, match=f"(?s)data: .*{named}|of data: .*{named}"):
+        quiet_fit(Line(), make(whole))
+
+
+def test_values_that_a_narrow_float_merges_are_refused() -> None:
+    X, Y = make_data()
+    X[:, 1] = 1.7e9 + np.arange(N)  # seconds since 1970, which float32 has every 128 of
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        with pytest.raises(ValueError, match="X of data: .*float32 tells apart, .* column 1"):
+            quiet_fit(Line(), (X, Y))
+        X[:, 1] = 0.1  # rounded, but nothing is lost
+        quiet_fit(Line(), (X, Y), steps=1)

@@ -16,6 +16,7 @@ from gpflow_deep.training import TrainingError
 from tests.training.models import (
     Line,
     assert_same,
+    make_data,
     quiet_fit,
 )
 
@@ -60,6 +61,16 @@ def test_failure_gives_back_the_parameters_before(name: str, one_by_one: bool) -
     assert_same(restored, model)
     assert model.num_data is None
     assert pickle.loads(pickle.dumps(error)).step == 8
+
+
+def test_failure_names_what_is_too_large() -> None:
+    model = Line(3, FAILURES["loss"][0])
+    model.unused.assign([4e9])
+    X, Y = make_data()
+    X[:, 1] *= 1e7
+    with pytest.raises(TrainingError, match="Far from one: .*unused reaches 4e.09; column 1 of X"):
+        with pytest.warns(UserWarning, match="column 1 of X of data .* Scale each column"):
+            quiet_fit(model, (X, Y))
 
 
 def test_failure_at_the_first_step_leaves_the_model_alone() -> None:
