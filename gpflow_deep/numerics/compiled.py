@@ -36,7 +36,9 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
         try:
             return function(*args, **kwargs)
         finally:
-            gradients.update(_custom_gradients().keys() - before)
+            # Inside another function's graph they are that function's: it may outlive this one.
+            if not tf.compat.v1.get_default_graph().outer_graph.building_function:
+                gradients.update(_custom_gradients().keys() - before)
             _forget_symbolic_tensors()
 
     result = tf.function(partial(traced), autograph=False, **options)

@@ -49,3 +49,14 @@ def test_gradient_through_a_compiled_function() -> None:
         value = square()
     gradient = tape.gradient(value, parameter.unconstrained_variable)
     np.testing.assert_allclose(gradient, 4.0 * (1.0 - np.exp(-2.0)), rtol=1e-6)
+
+
+def test_gradient_through_a_function_around_a_compiled_one_that_is_gone() -> None:
+    parameter = gpflow.Parameter(2.0, transform=gpflow.utilities.positive())
+    around = tf.function(lambda: compiled(lambda: parameter**2)(), autograph=False)
+    around()
+    count_graphs()
+    with tf.GradientTape() as tape:
+        value = around()
+    gradient = tape.gradient(value, parameter.unconstrained_variable)
+    np.testing.assert_allclose(gradient, 4.0 * (1.0 - np.exp(-2.0)), rtol=1e-6)
