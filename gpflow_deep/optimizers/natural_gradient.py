@@ -186,7 +186,9 @@ class NaturalGradient(tf.Module):
         """Of factor and mean, at this step."""
 
         def now(gamma: Gamma) -> tf.Tensor:
-            return tf.cast(gamma(self.iterations) if callable(gamma) else gamma, _FLOAT)
+            if callable(gamma):
+                return tf.cast(gamma(self.iterations), _FLOAT)
+            return tf.constant(gamma, _FLOAT)
 
         gamma = now(self.gamma)
         if self.mean_gamma is not None:
