@@ -103,7 +103,7 @@ class Cliques:
 
     def _sources_of_numbers(self) -> np.ndarray:
         """Where each free number comes from: the mean's, then the cliques' factors laid end to end."""
-        sources = np.empty(self.size, np.int64)
+        sources = np.empty(self.size, np.int32)
         sources[self._mean_positions] = np.arange(len(self._mean_positions))
         offset = len(self._mean_positions)
         for batch in self.batches:

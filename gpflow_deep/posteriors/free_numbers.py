@@ -54,7 +54,7 @@ class Positions:
                 "var_list: expected parameters with transforms that only move numbers, such as"
                 f" gpflow.utilities.triangular(), got {transform} of {parameter.name}."
             )
-        positions = np.where(moved > 0.0, moved.astype(np.int64) - 1 + self.size, -1)
+        positions = np.where(moved > 0.0, moved.astype(np.int32) - 1 + self.size, -1)
         self.parameters.append(parameter)
         self.size += len(labels)
         return positions
