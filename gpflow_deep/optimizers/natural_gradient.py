@@ -278,14 +278,16 @@ def _gaussians(var_list: Any) -> Sequence[_Layer | InducingPosterior]:
     posterior = getattr(var_list, "inducing_posterior", var_list)
     if isinstance(posterior, InducingPosterior):
         return [posterior]
-    if isinstance(posterior, Sequence):
-        pairs = list(posterior)
-    else:
-        layers = getattr(var_list, "inducing_posteriors", [var_list])
-        pairs = [(getattr(layer, "q_mu", None), getattr(layer, "q_sqrt", None)) for layer in layers]
+    layers = list(posterior) if isinstance(posterior, Sequence) else [posterior]
+    pairs = [
+        tuple(layer)
+        if isinstance(layer, Sequence)
+        else (getattr(layer, "q_mu", None), getattr(layer, "q_sqrt", None))
+        for layer in layers
+    ]
     gaussians = [
-        _layer(pair, is_output=pair is pairs[-1])
-        for pair in pairs
+        _layer(pair, is_output=index == len(pairs) - 1)
+        for index, pair in enumerate(pairs)
         if len(pair) == 2 and all(isinstance(part, Parameter) for part in pair)
     ]
     if not gaussians:
