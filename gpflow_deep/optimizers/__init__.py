@@ -1,5 +1,6 @@
 """Updates of posteriors that are not gradient descent on a loss."""
 
 from .expectation_propagation import ExpectationPropagation, StochasticEP
+from .natural_gradient import NaturalGradient
 
-__all__ = ["ExpectationPropagation", "StochasticEP"]
+__all__ = ["ExpectationPropagation", "NaturalGradient", "StochasticEP"]

@@ -1,7 +1,7 @@
 """Approximate posteriors over the inducing outputs, and the cached predictive posterior."""
 
 from .base import Conditional, InducingPosterior, Recursion
-from .block_structured import BlockStructured, FullyCoupled
+from .block_structured import BlockStructured, FullyCoupled, transitive_closure
 from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
 from .orthogonal import Orthogonal
@@ -23,4 +23,5 @@ __all__ = [
     "Recursion",
     "StripesAndArrow",
     "TiedFactor",
+    "transitive_closure",
 ]

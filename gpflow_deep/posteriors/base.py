@@ -20,7 +20,7 @@ a :class:`Recursion` carries one batch of points through the layers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -31,10 +31,16 @@ from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
 from ..validation import check_positive_number
+from .free_numbers import FreeNumbers, Positions
 
 __all__ = ["Conditional", "InducingPosterior", "Moments", "Recursion"]
 
 PriorFactors = Sequence[tf.Tensor | None] | None
+Read = Callable[[Parameter], Any]
+GP = tuple[int, int]
+"""Its layer, and its index within it."""
+
+OUR_OPTIMIZER = "Use gpflow_deep.optimizers.NaturalGradient or Adam."
 
 HIDDEN_SCALE = 1e-2
 """
@@ -102,8 +108,16 @@ class InducingPosterior(Module, ABC):
         """Which blocks of the factor may differ from zero: [T, T], boolean, lower triangular."""
 
     @abstractmethod
-    def _factor(self) -> Any:
-        """The stored blocks of L: tensors, so that each parameter is transformed once a step."""
+    def _mean(self, read: Read = tf.convert_to_tensor) -> Any:
+        """The mean [T M] in the joint order, each parameter read by ``read``."""
+
+    @abstractmethod
+    def _factor(self, read: Read = tf.convert_to_tensor) -> Any:
+        """The stored blocks of L, each parameter read once: it is transformed once a step."""
+
+    @abstractmethod
+    def _block(self, factor: Any, row: GP, column: GP) -> Any:
+        """Of what :meth:`_factor` returned, the block [M, M'] between two GPs that are coupled."""
 
     @abstractmethod
     def _layer_moments(self, factor: Any) -> list[Any]:
@@ -124,10 +138,6 @@ class InducingPosterior(Module, ABC):
         :param moments: what :meth:`moments` returned.
         :param jitter: J, which :class:`Recursion` adds to the small covariances.
         """
-
-    @abstractmethod
-    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean [T M] and lower-triangular factor [T M, T M] of q(v): the definition of q."""
 
     @abstractmethod
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
@@ -153,14 +163,41 @@ class InducingPosterior(Module, ABC):
         their sizes differ and GPflow checks shapes, which by default it does in eager mode only.
 
         :raises NotImplementedError: where the structure is not one that it can update.
+        :raises RuntimeError: inside a replica of several: each would be updated by its own gradients.
         """
         raise NotImplementedError(
             f"gpflow.optimizers.NaturalGradient updates full covariances only: MeanField (layer by"
             f" layer) and FullyCoupled have variational_params, {type(self).__name__} has not."
-            " Train it with Adam."
+            f" {OUR_OPTIMIZER}"
         )
 
     # What follows from it.
+
+    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean [T M] and lower-triangular factor [T M, T M] of q(v): the definition of q."""
+        factor, gps, pattern = self._factor(), self._gps(), self.pattern
+        sizes, dtype = self.num_inducing, gpflow.default_float()
+        rows = [
+            [
+                self._block(factor, row, column)
+                if pattern[i, j]
+                else tf.zeros([sizes[row[0]], sizes[column[0]]], dtype)
+                for j, column in enumerate(gps)
+            ]
+            for i, row in enumerate(gps)
+        ]
+        return self._mean(), tf.concat([tf.concat(row, axis=1) for row in rows], axis=0)
+
+    def free_numbers(self, read: Positions) -> FreeNumbers:
+        """Where the entries of m and L are stored, the GPs in the joint order."""
+        factor, gps = self._factor(read), self._gps()
+        blocks = {
+            (int(i), int(j)): np.asarray(self._block(factor, gps[i], gps[j]))
+            for i, j in np.argwhere(self.pattern)
+        }
+        ends = np.cumsum(self._gp_sizes())[:-1]
+        means = np.split(np.asarray(self._mean(read)), ends)
+        return FreeNumbers(means, blocks, self.num_latent_gps[-1])
 
     @property
     def num_parameters(self) -> int:
@@ -250,9 +287,13 @@ class InducingPosterior(Module, ABC):
             )
         self._assign(mean, scale_tril)
 
+    def _gps(self) -> list[GP]:
+        """The GPs of all layers, in the joint order."""
+        return [(l, t) for l, width in enumerate(self.num_latent_gps) for t in range(width)]
+
     def _gp_sizes(self) -> list[int]:
         """The number of inducing points of each of the T GPs, in the joint order."""
-        return [m for t, m in zip(self.num_latent_gps, self.num_inducing) for _ in range(t)]
+        return [self.num_inducing[layer] for layer, _ in self._gps()]
 
     def _layer_slices(self) -> list[slice]:
         """Where each layer lies in the joint order."""
@@ -280,6 +321,24 @@ def initial_factors(layers: Sequence[GPLayer], hidden_scale: float) -> list[np.n
         shape = [layer.num_latent_gps, layer.num_inducing, layer.num_inducing]
         factors.append(scale * np.broadcast_to(prior, shape).astype(gpflow.default_float()))
     return factors
+
+
+def stack_means(q_mu: Sequence[Parameter], read: Read) -> tf.Tensor:
+    """The mean [T M] in the joint order, of each layer's [M, T]."""
+    return tf.concat([tf.reshape(tf.transpose(read(mean)), [-1]) for mean in q_mu], axis=0)
+
+
+def check_one_replica() -> None:
+    """Raise a RuntimeError where GPflow's natural gradients would let replicas diverge without a word."""
+    if tf.distribute.in_cross_replica_context():
+        return
+    num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    if num_replicas > 1:
+        raise RuntimeError(
+            "variational_params: expected one replica, since gpflow.optimizers.NaturalGradient updates each"
+            f" by its own gradients, got {num_replicas}. gpflow_deep.optimizers.NaturalGradient averages"
+            " them."
+        )
 
 
 def log_abs_diagonal(factor: TensorType) -> tf.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -14,17 +14,20 @@ from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, covariance_forms, pair_forms
 from .base import (
+    GP,
     HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
+    Read,
     Recursion,
+    check_one_replica,
     initial_factors,
     log_abs_diagonal,
 )
 from .mean_field import project_mean
 
-__all__ = ["BlockStructured", "FullyCoupled"]
+__all__ = ["BlockStructured", "FullyCoupled", "transitive_closure"]
 
 
 class _Blocks(NamedTuple):
@@ -78,8 +81,17 @@ class BlockStructured(InducingPosterior):
     def pattern(self) -> np.ndarray:
         return self._pattern.copy()
 
-    def _factor(self) -> tf.Tensor:
-        return tf.convert_to_tensor(self.q_sqrt)[0]
+    def _mean(self, read: Read = tf.convert_to_tensor) -> Any:
+        return read(self.q_mu)[:, 0]
+
+    def _factor(self, read: Read = tf.convert_to_tensor) -> Any:
+        return read(self.q_sqrt)[0]
+
+    def _block(self, factor: Any, row: GP, column: GP) -> Any:
+        (l, t), (k, u) = row, column
+        rows, columns = (self._layer_slices()[layer].start for layer in (l, k))
+        M, K = self.num_inducing[l], self.num_inducing[k]
+        return factor[rows + t * M : rows + (t + 1) * M, columns + u * K : columns + (u + 1) * K]
 
     def _layer_moments(self, factor: tf.Tensor) -> list[_Blocks]:
         slices = self._layer_slices()
@@ -91,7 +103,9 @@ class BlockStructured(InducingPosterior):
         for above, (mean, row) in enumerate(zip(means, rows)):
             shape = [self.num_latent_gps[above], self.num_inducing[above]]
             blocks = [
-                self._block(above, k, tf.matmul(row[:, : below.shape[1]], below, transpose_b=True))
+                self._as_blocks(
+                    above, k, tf.matmul(row[:, : below.shape[1]], below, transpose_b=True)
+                )
                 for k, below in enumerate(rows[: above + 1])
             ]
             layers.append(_Blocks(tf.transpose(tf.reshape(mean, shape)), blocks[:-1], blocks[-1]))
@@ -101,13 +115,13 @@ class BlockStructured(InducingPosterior):
         return _DenseRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.convert_to_tensor(self.q_mu)[:, 0], self._factor()
+        return self._mean(), self._factor()
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
         self.q_mu.assign(mean[:, None])
         self.q_sqrt.assign(scale_tril[None])
 
-    def _block(self, above: int, below: int, matrix: tf.Tensor) -> tf.Tensor:
+    def _as_blocks(self, above: int, below: int, matrix: tf.Tensor) -> tf.Tensor:
         """[T_l M_l, T_k M_k] as [T_l, T_k, M_l, M_k]."""
         shape = [self.num_latent_gps[above], self.num_inducing[above]]
         shape += [self.num_latent_gps[below], self.num_inducing[below]]
@@ -151,7 +165,25 @@ class FullyCoupled(BlockStructured):
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        check_one_replica()
         return [(self.q_mu, self.q_sqrt)]
+
+
+def transitive_closure(pattern: TensorType) -> np.ndarray:
+    """
+    The smallest pattern that contains this one and (i, k) wherever it contains (i, j) and (j, k).
+
+    Factors of such a pattern are closed under product and inverse, which natural gradients need (Lin,
+    Nielsen, Khan & Schmidt 2021, *Tractable structured natural-gradient descent using local
+    parameterizations*).
+
+    :param pattern: [T, T], boolean, lower triangular, as :class:`BlockStructured` takes it.
+    :raises ValueError: where it is not.
+    """
+    closure = _check_pattern(pattern, len(np.asarray(pattern)))
+    for j in range(len(closure)):  # Warshall's algorithm
+        closure = closure | (closure[:, j, None] & closure[j])
+    return closure
 
 
 class _DenseRecursion(Recursion):

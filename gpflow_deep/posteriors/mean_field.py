@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -14,13 +14,17 @@ from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import diagonal_forms, quadratic_forms
 from .base import (
+    GP,
     HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
+    Read,
     Recursion,
+    check_one_replica,
     initial_factors,
     log_abs_diagonal,
+    stack_means,
 )
 
 __all__ = ["MeanField"]
@@ -82,10 +86,18 @@ class MeanField(InducingPosterior):
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        check_one_replica()
         return list(zip(self.q_mu, self.q_sqrt))
 
-    def _factor(self) -> list[tf.Tensor]:
-        return [tf.convert_to_tensor(q_sqrt) for q_sqrt in self.q_sqrt]
+    def _mean(self, read: Read = tf.convert_to_tensor) -> tf.Tensor:
+        return stack_means(self.q_mu, read)
+
+    def _factor(self, read: Read = tf.convert_to_tensor) -> list[Any]:
+        return [read(q_sqrt) for q_sqrt in self.q_sqrt]
+
+    def _block(self, factor: Sequence[Any], row: GP, column: GP) -> Any:
+        layer, index = row
+        return factor[layer][index]
 
     def _layer_moments(self, factor: list[tf.Tensor]) -> list[_Layer]:
         return [
@@ -95,15 +107,6 @@ class MeanField(InducingPosterior):
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
         return _IndependentRecursion(moments.layers, jitter)
-
-    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = [
-            tf.linalg.LinearOperatorFullMatrix(block)
-            for L in self._factor()
-            for block in tf.unstack(L)
-        ]
-        mean = tf.concat([tf.reshape(tf.transpose(m), [-1]) for m in self.q_mu], axis=0)
-        return mean, tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
         for layer, rows in enumerate(self._layer_slices()):

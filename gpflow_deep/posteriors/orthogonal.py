@@ -11,6 +11,7 @@ from scipy.linalg import block_diag
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
 from ..validation import check_positive_integer
+from .base import OUR_OPTIMIZER
 from .mean_field import MeanField
 
 __all__ = ["Orthogonal"]
@@ -54,7 +55,7 @@ class Orthogonal(MeanField):
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         raise NotImplementedError(
             "gpflow.optimizers.NaturalGradient updates full covariances only, which orthogonal inducing"
-            " points have not. Train them with Adam."
+            f" points have not. {OUR_OPTIMIZER}"
         )
 
     def _mask(self, size: int) -> np.ndarray:

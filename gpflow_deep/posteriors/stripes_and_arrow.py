@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -14,13 +14,16 @@ from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, diagonal_forms, pair_forms
 from .base import (
+    GP,
     HIDDEN_SCALE,
     Conditional,
     InducingPosterior,
     Moments,
+    Read,
     Recursion,
     initial_factors,
     log_abs_diagonal,
+    stack_means,
 )
 from .block_structured import project_covariance
 from .mean_field import project_mean, project_variance
@@ -110,10 +113,21 @@ class StripesAndArrow(InducingPosterior):
         pattern[-self.num_latent_gps[-1] :, :] = True
         return np.tril(pattern)
 
-    def _factor(self) -> _Factor:
-        *hidden, output = [tf.convert_to_tensor(q_sqrt) for q_sqrt in self.q_sqrt]
-        stripes = [[tf.convert_to_tensor(block) for block in row] for row in self.stripes]
-        return _Factor([*hidden, output[0]], stripes, [tf.convert_to_tensor(a) for a in self.arrow])
+    def _mean(self, read: Read = tf.convert_to_tensor) -> tf.Tensor:
+        return stack_means(self.q_mu, read)
+
+    def _factor(self, read: Read = tf.convert_to_tensor) -> _Factor:
+        *hidden, output = [read(q_sqrt) for q_sqrt in self.q_sqrt]
+        stripes = [[read(block) for block in row] for row in self.stripes]
+        return _Factor([*hidden, output[0]], stripes, [read(block) for block in self.arrow])
+
+    def _block(self, factor: _Factor, row: GP, column: GP) -> Any:
+        (l, t), (k, u) = row, column
+        if l < self._num_hidden:
+            return factor.own[l][t] if k == l else factor.stripes[l][k][t]
+        if k < l:
+            return factor.arrow[k][t, u]
+        return _blocks(factor.own[-1], self.num_latent_gps[-1])[t, u]
 
     def _layer_moments(self, factor: _Factor) -> list[_Stripe | _Arrow]:
         means = [tf.convert_to_tensor(q_mu) for q_mu in self.q_mu]
@@ -154,24 +168,6 @@ class StripesAndArrow(InducingPosterior):
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
         return _ChainRecursion(moments.layers, jitter)
-
-    def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        gps = [(l, t) for l, width in enumerate(self.num_latent_gps) for t in range(width)]
-        factor = self._factor()
-        output = _blocks(factor.own[-1], self.num_latent_gps[-1])
-
-        def block(row: tuple[int, int], column: tuple[int, int]) -> tf.Tensor:
-            (l, t), (k, u) = row, column
-            if k <= l and l == self._num_hidden:
-                return output[t, u] if k == l else factor.arrow[k][t, u]
-            if k <= l and t == u:
-                return factor.own[l][t] if k == l else factor.stripes[l][k][t]
-            shape = [self.num_inducing[l], self.num_inducing[k]]
-            return tf.zeros(shape, gpflow.default_float())
-
-        mean = tf.concat([tf.reshape(tf.transpose(m), [-1]) for m in self.q_mu], axis=0)
-        rows = [tf.concat([block(row, column) for column in gps], axis=1) for row in gps]
-        return mean, tf.concat(rows, axis=0)
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
         slices, widths, sizes = self._layer_slices(), self.num_latent_gps, self.num_inducing

@@ -20,13 +20,14 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 from tqdm import tqdm
 
+from gpflow_deep.optimizers import NaturalGradient
 from gpflow_deep.validation import check_positive_integer
 
 from .checkpoints import Checkpoints
 from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
 from .progress import FitResult, Progress, TrainingError, fingerprint
 from .scales import far_columns, far_parameters, warn_of_scales
-from .steps import Steps, variational_parameters
+from .steps import Steps, natural_gradients
 from .validation import Validation
 
 _SECONDS_PER_CALL = 0.1  # of one call of the compiled steps: short enough for a lively progress bar
@@ -44,7 +45,7 @@ def fit(
     learning_rate: float = 0.005,
     decay_rate: float = 0.98,
     decay_steps: int = 1000,
-    natural_gradient: float | None = None,
+    natural_gradient: float | NaturalGradient | None = None,
     validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
     validation_fraction: float | None = None,
     validate_every: int = 500,
@@ -77,10 +78,9 @@ def fit(
     :param learning_rate: Of Adam, at the start.
     :param decay_rate: Adam's learning rate is multiplied by this ...
     :param decay_steps: ... every so many steps.
-    :param natural_gradient: Step size in (0, 1] of natural gradients (Salimbeni, Eleftheriadis &
-        Hensman 2018) on the variational parameters, trainable or not, which the optimiser then
-        leaves alone. Each step is one update of the optimiser and then one of these, on the same
-        minibatch and draws.
+    :param natural_gradient: Natural gradients on the variational parameters, trainable or not, which the
+        optimiser then leaves alone: an instance of :class:`gpflow_deep.optimizers.NaturalGradient`, or the
+        step size in (0, 1] of one. Each step is one of both, from the same evaluation of the gradient.
     :param validation_data: A held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: In its place, the share of `data` to hold out, drawn without
         replacement.
@@ -115,7 +115,6 @@ def fit(
     _check_number("learning_rate", learning_rate, Real, lambda x: 0 < x < inf, "a positive number")
     for name, share in [
         ("decay_rate", decay_rate),
-        ("natural_gradient", natural_gradient if natural_gradient is not None else 1),
         ("validation_fraction", validation_fraction if validation_fraction is not None else 1),
     ]:
         _check_number(name, share, Real, lambda x: 0 < x <= 1, "a number in (0, 1]")
@@ -123,8 +122,7 @@ def fit(
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     train, held_out = _check_data(model, data, validation_data, validation_fraction, seed)
-    q_parameters = variational_parameters(model) if natural_gradient is not None else ()
-    q_variables = [parameter.unconstrained_variable for pair in q_parameters for parameter in pair]
+    natural, q_variables = natural_gradients(natural_gradient, model)
     q_ids = {id(variable) for variable in q_variables}
     variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
     if not variables and not q_variables:
@@ -143,7 +141,7 @@ def fit(
         batch_size=min(int(batch_size or len(train[0])), len(train[0])),
         # Keras 3 numbers its optimisers' names.
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
-        natural_gradient=natural_gradient,
+        natural_gradient=natural and repr(natural),
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
         validation_data=fingerprint(held_out) if held_out else None,
@@ -169,9 +167,7 @@ def fit(
                 f"{checkpoint_dir} has taken, got {steps}."
             )
         batches = iter(minibatches(train, batch_size, seed, start=run.step))
-        stepper = Steps(
-            model, batches, optimizer, variables, natural_gradient, q_parameters, seed, run.step
-        )
+        stepper = Steps(model, batches, optimizer, variables, natural, q_variables, seed, run.step)
         started = time.perf_counter() - run.seconds
         count = 1
         with (

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["Steps", "variational_parameters"]
+__all__ = ["Steps", "natural_gradients"]
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import disable_check_shapes
 from gpflow.utilities import read_values
 
 from gpflow_deep.numerics.compiled import compiled
+from gpflow_deep.optimizers import NaturalGradient
 
 from .progress import TrainingError
 from .validation import Validation
@@ -24,37 +25,37 @@ _ADVICE = (
     "float64. Duplicated rows, and columns far from unit scale, are common causes in the data."
 )
 
-QParameters = Sequence[tuple[gpflow.Parameter, gpflow.Parameter]]
 
-
-def variational_parameters(model: gpflow.models.BayesianModel) -> QParameters:
+def natural_gradients(
+    natural_gradient: float | NaturalGradient | None, model: gpflow.models.BayesianModel
+) -> tuple[NaturalGradient | None, list[tf.Variable]]:
     """
-    The pairs (q_mu [M, P], q_sqrt [P, M, M]) of a model that natural gradients can update.
+    The optimiser of the variational parameters, and the variables that it updates in a model.
 
-    :raises ValueError: The model has none: its covariance is diagonal or has a structure for which
-        GPflow's natural gradients are not defined.
+    :param natural_gradient: A step size, an optimiser, or None for no such updates.
+    :raises ValueError: The model has no Gaussian posterior that it can update.
     """
+    if natural_gradient is None:
+        return None, []
+    if not isinstance(natural_gradient, Real | NaturalGradient):
+        kind = type(natural_gradient)
+        raise TypeError(
+            "natural_gradient: expected a step size or gpflow_deep.optimizers.NaturalGradient, got"
+            f" {kind.__module__}.{kind.__name__}."
+        )
     try:
-        if hasattr(model, "inducing_posterior"):
-            pairs = list(model.inducing_posterior.variational_params)
-        else:
-            pairs = [(model.q_mu, model.q_sqrt)]
-    except (AttributeError, NotImplementedError) as error:
-        raise ValueError(
-            f"natural_gradient: expected a model with q_mu and q_sqrt. {error}"
-        ) from error
-    for _, q_sqrt in pairs:
-        if len(q_sqrt.shape) != 3:
-            raise ValueError(
-                "natural_gradient: expected a full covariance factor q_sqrt [P, M, M], "
-                f"got shape {q_sqrt.shape}."
-            )
-    return pairs
+        if not isinstance(natural_gradient, NaturalGradient):
+            natural_gradient = NaturalGradient(natural_gradient)
+        return natural_gradient, natural_gradient.variables_of(model)
+    except ValueError as error:
+        _, _, message = str(error).partition(": ")  # it names an argument that is not the user's
+        raise ValueError(f"natural_gradient: {message}") from error
 
 
 class Steps:
     """
-    The steps of one run: each an update by the optimiser, then, if wanted, by natural gradients.
+    The steps of one run: each one evaluation of loss and gradient, and an update by the optimiser and, if
+    wanted, by natural gradients.
 
     Several steps run in one call of one `tf.function`, which halves the time of a small model's
     step. The parameters before each update are kept, and no update is made with a loss or a
@@ -64,8 +65,8 @@ class Steps:
     :param batches: Iterator of minibatches, at the batch of step `start`.
     :param optimizer: A Keras optimiser, built for `variables`.
     :param variables: What the optimiser updates.
-    :param natural_gradient: Step size, None for no such updates.
-    :param q_parameters: What natural gradients update.
+    :param natural_gradient: The optimiser of the model's posterior, None for no such updates.
+    :param q_variables: What it updates.
     :param seed: Step i takes the random draws of (seed, i).
     :param start: Steps taken before.
     """
@@ -76,8 +77,8 @@ class Steps:
         batches: Any,
         optimizer: Any,
         variables: Sequence[tf.Variable],
-        natural_gradient: float | None,
-        q_parameters: QParameters,
+        natural_gradient: NaturalGradient | None,
+        q_variables: Sequence[tf.Variable],
         seed: int,
         start: int,
     ) -> None:
@@ -85,17 +86,12 @@ class Steps:
         self._batches = batches
         self._optimizer = optimizer
         self._variables = list(variables)
-        self._natural_gradient = (
-            None
-            if natural_gradient is None
-            else gpflow.optimizers.NaturalGradient(natural_gradient)
-        )
-        self._q_parameters = q_parameters
+        self._natural_gradient = natural_gradient
+        if natural_gradient is not None:
+            natural_gradient.iterations.assign(start)
         self._seed = seed
         self._step = tf.Variable(start, dtype=tf.int64, trainable=False)
-        self._updated = self._variables + [
-            parameter.unconstrained_variable for pair in q_parameters for parameter in pair
-        ]
+        self._updated = [*self._variables, *q_variables]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
         # On self, which lives as long as the run: a model that held it could not be deep-copied.
         self._take = compiled(self._take_in_graph)
@@ -179,10 +175,10 @@ class Steps:
             return -(objective + self._model.log_prior_density())
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self._variables)
+            tape.watch(self._updated)
             loss = loss_fn()
         gradients = tape.gradient(
-            loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            loss, self._updated, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *gradients]]
@@ -191,12 +187,13 @@ class Steps:
         def update() -> tf.Tensor:
             for previous, variable in zip(self._previous, self._updated, strict=True):
                 previous.assign(variable)
+            others = len(self._variables)
             if self._variables:
-                self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
+                self._optimizer.apply_gradients(
+                    zip(gradients[:others], self._variables, strict=True)
+                )
             if self._natural_gradient is not None:
-                # GPflow's check wants the pairs of all layers to have the same sizes; its update does not.
-                with disable_check_shapes():
-                    self._natural_gradient.minimize(loss_fn, self._q_parameters)
+                self._natural_gradient.apply_gradients(gradients[others:], self._model)
             self._step.assign_add(1)
             return finite
 

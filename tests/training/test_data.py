@@ -203,6 +203,10 @@ def test_targets_with_their_likelihood_beside_them() -> None:
         ({"decay_steps": 0}, "decay_steps"),
         ({"natural_gradient": 2.0}, "natural_gradient"),
         ({"natural_gradient": 0.0}, "natural_gradient"),
+        (
+            {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)},
+            "natural_gradient: expected .*gpflow_deep.optimizers.NaturalGradient, got gpflow.",
+        ),
         ({"validation_fraction": 1.5}, "validation_fraction"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"validation_fraction": 0.1, "validation_data": make_data()}, "validation_data"),

@@ -17,6 +17,7 @@ import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
 from gpflow.utilities import read_values, set_trainable
 
+from gpflow_deep.optimizers import NaturalGradient
 from gpflow_deep.training import minibatches
 from tests.training.models import (
     CountingSVGP,
@@ -177,6 +178,37 @@ def test_one_natural_gradient_step_solves_a_conjugate_problem() -> None:
         (X, Y), model.kernel, model.inducing_variable, noise_variance=model.likelihood.variance
     )
     np.testing.assert_allclose(model.elbo((X, Y)), exact.elbo(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_natural_gradients_and_optimiser_share_one_evaluation(schedule: bool) -> None:
+    """The step is one of both, at the same parameters."""
+    data = make_data()
+    fitted, reference = make_svgp(CountingSVGP), make_svgp()
+    gammas = [0.3, 0.15, 0.1]
+    natural = NaturalGradient(lambda steps: 0.3 / tf.cast(steps + 1, tf.float64))
+    quiet_fit(
+        fitted,
+        data,
+        steps=3 if schedule else 1,
+        batch_size=None,
+        learning_rate=0.1,
+        natural_gradient=natural if schedule else 0.3,
+    )
+    assert fitted.num_traces == 1
+    adam = tf_keras.optimizers.Adam(0.1)
+    for gamma in gammas if schedule else gammas[:1]:
+        optimizer = NaturalGradient(gamma)
+        q_variables = optimizer.variables_of(reference)
+        q_ids = {id(variable) for variable in q_variables}
+        others = [v for v in reference.trainable_variables if id(v) not in q_ids]
+        with tf.GradientTape() as tape:
+            loss = reference.training_loss(data)
+        gradients = tape.gradient(loss, [*others, *q_variables])
+        adam.apply_gradients(zip(gradients[: len(others)], others, strict=True))
+        optimizer.apply_gradients(gradients[len(others) :], reference)
+    for path, value in read_values(reference).items():
+        np.testing.assert_allclose(read_values(fitted)[path], value, rtol=1e-6, atol=1e-8)
 
 
 def test_natural_gradients_leave_trainability_as_it_was() -> None:
