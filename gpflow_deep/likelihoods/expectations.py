@@ -19,6 +19,7 @@ from gpflow.likelihoods import (
     Exponential,
     Gamma,
     Likelihood,
+    Ordinal,
     Poisson,
     ScalarLikelihood,
     SwitchedLikelihood,
@@ -27,7 +28,13 @@ from gpflow.likelihoods.base import DEFAULT_NUM_GAUSS_HERMITE_POINTS
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import NDiagGHQuadrature
 
-from .log_probs import inherits, log_probit, probit, scalar_log_prob
+from .log_probs import (
+    inherits,
+    log_probit,
+    ordinal_probabilities,
+    probit,
+    scalar_log_prob,
+)
 from .quadrature import expectation, log_expectation
 
 __all__ = [
@@ -104,6 +111,9 @@ def predict_mean_and_var(
     if not needs_quadrature(likelihood, "predict_mean_and_var"):
         return likelihood.predict_mean_and_var(X, Fmu, Fvar)
 
+    if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_make_phi"):
+        return _ordinal_moments(likelihood, Fmu, Fvar)
+
     def conditional_mean(F: tf.Tensor) -> tf.Tensor:
         return likelihood.conditional_mean(X, F)
 
@@ -113,6 +123,19 @@ def predict_mean_and_var(
         return likelihood.conditional_variance(X, F) + tf.square(conditional_mean(F) - mean)
 
     return mean, expectation(square, Fmu, Fvar)
+
+
+def _ordinal_moments(likelihood: Ordinal, Fmu: tf.Tensor, Fvar: tf.Tensor) -> MeanAndVariance:
+    """Those of the bins' numbers."""
+    bins = tf.range(likelihood.num_bins, dtype=Fmu.dtype)
+
+    def moment(power: int) -> tf.Tensor:
+        return expectation(
+            lambda F: tf.linalg.matvec(ordinal_probabilities(likelihood, F), bins**power), Fmu, Fvar
+        )
+
+    mean = moment(1)
+    return mean, moment(2) - tf.square(mean)
 
 
 def each_expectation(

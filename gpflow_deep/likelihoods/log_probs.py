@@ -8,9 +8,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
-from gpflow.likelihoods import Bernoulli, Likelihood, ScalarLikelihood
+from gpflow.likelihoods import Bernoulli, Likelihood, Ordinal, ScalarLikelihood
+from gpflow.likelihoods.utils import inv_probit
 
-__all__ = ["inherits", "log_prob", "log_probit", "probit", "scalar_log_prob"]
+__all__ = [
+    "inherits",
+    "log_prob",
+    "log_probit",
+    "ordinal_probabilities",
+    "probit",
+    "scalar_log_prob",
+]
+
+
+# From here on the normal distribution function is 0 or 1.
+_FAR = 40.0
+# What GPflow adds to the probability of an observed bin.
+_LEAST_ORDINAL = 1e-6
 
 
 def probit(x: TensorType) -> tf.Tensor:
@@ -76,7 +90,25 @@ def scalar_log_prob(
         if log_link is not None:
             # Both links are symmetric: 1 - p(f) = p(-f).
             return log_link(tf.where(tf.equal(Y, 1), F, -F))
+    if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob"):
+        observed = tf.one_hot(tf.cast(Y, tf.int32), likelihood.num_bins, dtype=F.dtype)
+        p = tf.reduce_sum(ordinal_probabilities(likelihood, F) * observed, axis=-1)
+        return tf.math.log(p + _LEAST_ORDINAL)
     return likelihood._scalar_log_prob(X, F, Y)
+
+
+def ordinal_probabilities(likelihood: Ordinal, F: TensorType) -> tf.Tensor:
+    """
+    The probabilities of an ordinal likelihood's K bins, [..., P, K]: GPflow's, without its infinite outer
+    edges, of which TensorFlow's error function makes NaN in double precision.
+
+    :param F: latent functions [..., P].
+    """
+    edges = likelihood.bin_edges / tf.convert_to_tensor(likelihood.sigma)  # [K - 1]
+    scaled = edges - tf.convert_to_tensor(F)[..., None] / likelihood.sigma
+    ends = tf.fill(tf.concat([tf.shape(scaled)[:-1], [1]], axis=0), tf.cast(_FAR, scaled.dtype))
+    cumulative = inv_probit(tf.concat([-ends, tf.clip_by_value(scaled, -_FAR, _FAR), ends], -1))
+    return cumulative[..., 1:] - cumulative[..., :-1]
 
 
 def _log_link(invlink: Callable) -> Callable | None:

@@ -25,6 +25,7 @@ from gpflow.likelihoods import (
     SwitchedLikelihood,
 )
 from scipy.special import log_ndtr
+from scipy.stats import norm
 
 from gpflow_deep.likelihoods import (
     log_normaliser,
@@ -34,7 +35,11 @@ from gpflow_deep.likelihoods import (
     probit,
     variational_expectations,
 )
-from gpflow_deep.likelihoods.log_probs import log_probit, scalar_log_prob
+from gpflow_deep.likelihoods.log_probs import (
+    log_probit,
+    ordinal_probabilities,
+    scalar_log_prob,
+)
 
 VARIANCES = (1e-6, 0.01, 0.5, 4.0, 100.0)
 MEANS = (0.0, 1.7, -4.0)
@@ -290,3 +295,21 @@ def test_log_densities_are_asked_for_so_often_and_no_more() -> None:
         calls.clear()
         function(Counting(), X, zero, zero + variance, zero + 0.3)
         assert sum(calls) <= limit
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0, 2.0, 3.0])
+def test_ordinal_bins_at_the_ends(label: float) -> None:
+    """GPflow's probabilities, whatever TensorFlow makes of the error function of infinity."""
+    likelihood = Ordinal(np.array([-1.0, 0.0, 1.5]))
+    F = tf.constant(np.linspace(-3, 3, 7)[:, None])
+    phi = ordinal_probabilities(likelihood, F)[:, 0]
+    edges = np.array([-np.inf, -1.0, 0.0, 1.5, np.inf])
+    cumulative = norm.cdf(edges - F.numpy()) * (1 - 2e-3) + 1e-3
+    np.testing.assert_allclose(phi, np.diff(cumulative, axis=1), atol=1e-12)
+    log_p = scalar_log_prob(likelihood, F, F, tf.fill(F.shape, tf.cast(label, tf.float64)))
+    np.testing.assert_allclose(log_p[:, 0], np.log(phi[:, int(label)] + 1e-6), rtol=1e-10)
+    mean, variance = predict_mean_and_var(
+        likelihood, F, F, tf.fill(F.shape, tf.cast(1e-8, F.dtype))
+    )
+    np.testing.assert_allclose(mean[:, 0], phi.numpy() @ np.arange(4.0), rtol=1e-5)
+    assert (variance.numpy() > 0).all()

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Likelihood, ScalarLikelihood, Softmax
 
 import gpflow_deep as gd
+from gpflow_deep.likelihoods import log_prob
 from tests.models.contract import XNEW, X, assert_close, fix_draws, gradients, make_model
 
 SIGNAL = np.sin(2.0 * X[:, :1])
@@ -33,6 +34,33 @@ def _heteroskedastic() -> Likelihood:
     return gpflow.likelihoods.HeteroskedasticTFPConditional(
         distribution_class=tfp.distributions.Normal, scale_transform=tfp.bijectors.Softplus()
     )
+
+
+def _multi_latent() -> Likelihood:
+    """The same, by the general class."""
+    return gpflow.likelihoods.MultiLatentTFPConditional(
+        latent_dim=2,
+        conditional_distribution=lambda F: tfp.distributions.Normal(
+            F[..., :1], tf.math.softplus(F[..., 1:])
+        ),
+    )
+
+
+class Laplace(gpflow.likelihoods.ScalarLikelihood):
+    """A likelihood as users write them."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = gpflow.Parameter(scale, transform=gpflow.utilities.positive())
+
+    def _scalar_log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        return -tf.abs(Y - F) / self.scale - tf.math.log(2.0 * self.scale)
+
+    def _conditional_mean(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return tf.identity(F)
+
+    def _conditional_variance(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return tf.fill(tf.shape(F), tf.square(self.scale) * 2.0)
 
 
 def _gaussian_of_inputs() -> Likelihood:
@@ -63,7 +91,34 @@ CASES = {
     "robust-max": Case(lambda: gpflow.likelihoods.MultiClass(3), 3, CLASSES, 3),
     "switched": Case(_switched, 1, np.c_[SIGNAL, np.arange(20) % 2], 2),
     "heteroskedastic": Case(_heteroskedastic, 2, SIGNAL),
+    "several latent functions": Case(_multi_latent, 2, SIGNAL),
+    "ordinal": Case(lambda: gpflow.likelihoods.Ordinal(np.array([-0.3, 0.3])), 1, CLASSES),
+    "gaussian by draws": Case(lambda: gpflow.likelihoods.GaussianMC(0.2), 1, SIGNAL),
+    "user's own": Case(lambda: Laplace(0.3), 1, SIGNAL),
+    "missing outputs": Case(
+        lambda: gd.likelihoods.MissingOutputs(gpflow.likelihoods.Gaussian(0.2)),
+        2,
+        np.where(np.arange(40).reshape(20, 2) % 3 == 1, np.nan, np.c_[SIGNAL, -SIGNAL]),
+        2,
+    ),
 }
+#: Those of which a class of GPflow's is the base and no likelihood itself.
+BASES = {
+    "Likelihood",
+    "MonteCarloLikelihood",
+    "MultiLatentLikelihood",
+    "QuadratureLikelihood",
+    "ScalarLikelihood",
+}
+
+
+def test_no_likelihood_of_gpflow_is_left_out() -> None:
+    exported = {
+        name
+        for name, kind in vars(gpflow.likelihoods).items()
+        if isinstance(kind, type) and issubclass(kind, Likelihood)
+    }
+    assert exported - BASES <= {type(case.make()).__name__ for case in CASES.values()}
 
 
 @pytest.fixture(params=CASES)
@@ -97,9 +152,18 @@ def test_training_improves_the_bound(case: Case) -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("family", ["global-inducing", "fitc-ep", "amortized-sites"])
-def test_other_families_take_them_too(family: str, case: Case) -> None:
-    model = make_model(family, likelihood=case.make(), output_dim=case.num_latent_gps)
+@pytest.mark.parametrize("hidden_dims", [(), (2,)], ids=["one layer", "two layers"])
+@pytest.mark.parametrize("family", ["mean-field", "global-inducing", "fitc-ep", "amortized-sites"])
+def test_other_families_take_them_too(
+    family: str, case: Case, hidden_dims: tuple[int, ...]
+) -> None:
+    """Finite losses and gradients; densities that are those of draws of the functions."""
+    likelihood = case.make()
+    if isinstance(likelihood, gpflow.likelihoods.MonteCarloLikelihood):
+        likelihood.num_monte_carlo_points = (
+            2000  # for a hundred, as is its default, errors are large
+        )
+    model = make_model(family, hidden_dims, likelihood, case.num_latent_gps)
     tf.random.set_seed(0)
     loss, slopes = gradients(lambda: model.training_loss((X, case.Y)), model.trainable_variables)
     assert np.isfinite(loss)
@@ -107,7 +171,19 @@ def test_other_families_take_them_too(family: str, case: Case) -> None:
     mean, variance = model.predict_y(XNEW)
     assert mean.shape == variance.shape == (6, case.num_outputs)
     assert np.isfinite(mean).all() and (variance.numpy() > 0).all()
-    assert np.isfinite(model.predict_log_density((XNEW, case.Y[:6]))).all()
+    densities = model.predict_log_density((XNEW, case.Y[:6]))
+    means, variances, log_weights = model.predict_f_mixture(XNEW)
+    S = 2000
+    noise = np.random.default_rng(0).standard_normal((S, *means.shape))
+    f = tf.reshape(means + tf.sqrt(variances) * noise, [-1, case.num_latent_gps])
+    targets = case.Y[:6].astype(int) if isinstance(likelihood, Softmax) else case.Y[:6]
+    rows = [np.tile(x, (S * len(means), 1)) for x in (XNEW, targets)]
+    log_p = tf.reshape(log_prob(likelihood, rows[0], f, rows[1]), [S, len(means), 6])
+    p = np.exp(log_p + log_weights[:, None]).sum(1)  # [S, N]
+    # GPflow's own quadrature in several dimensions, and draws.
+    tolerance = 0.25 if not isinstance(likelihood, ScalarLikelihood) else 1e-4
+    error = 5 * p.std(0) / S**0.5 + tolerance * p.mean(0)
+    np.testing.assert_array_less(np.abs(np.exp(densities) - p.mean(0)), error)
 
 
 def test_predictions(case: Case) -> None:
@@ -224,3 +300,17 @@ def test_bound_is_below_the_log_evidence() -> None:
     log_p = tf.reduce_sum(tf.math.log(tf.where(few[1] == 1, p, 1 - p)), axis=[1, 2])
     evidence = float(tf.reduce_logsumexp(log_p) - np.log(4000))
     assert bound < evidence
+
+
+@pytest.mark.parametrize("link", [gd.likelihoods.probit, tf.math.sigmoid], ids=["probit", "sigmoid"])
+def test_links_far_from_the_data(link: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    """Nodes of a quadrature reach where these probabilities are rounded to zero."""
+    Y = (SIGNAL > 0).astype(float)
+    likelihood = gpflow.likelihoods.Bernoulli(invlink=link)
+    wide = make_model("mean-field", likelihood=likelihood)
+    wide.layers[-1].kernel.variance.assign(50.0)
+    wide.inducing_posterior.q_mu[-1].assign(4.0 * np.ones((5, 1)))
+    for model in (wide, make_model("fitc-ep", likelihood=likelihood, alpha=0.5)):
+        loss, slopes = gradients(lambda m=model: m.training_loss((X, Y)), model.trainable_variables)
+        assert np.isfinite(loss)
+        assert all(np.isfinite(slope).all() for slope in slopes)
