@@ -225,6 +225,8 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
         tensor = tf.cast(tensor, gpflow.default_float())
     known = tf.get_static_value(tensor)
     requirements = _requirements(likelihood, num_latent_gps)
+    if tensor.dtype.is_integer:
+        requirements = requirements[1:]  # without that of being finite
     if known is None:
         checks = [
             tf.debugging.Assert(tf.reduce_all(each.holds(tensor)), [f"{name}: {each.words}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -18,6 +19,7 @@ from gpflow.likelihoods import (
     Likelihood,
     Ordinal,
     Poisson,
+    Softmax,
     SwitchedLikelihood,
 )
 
@@ -82,6 +84,16 @@ def test_missing_observations_are_let_through_by_name() -> None:
 def test_labels_of_any_type() -> None:
     for labels in (np.array([[True], [False]]), np.array([[1], [0]], np.uint8), [[1], [0]]):
         np.testing.assert_array_equal(check_targets(labels, Bernoulli(), 1, "Y"), [[1.0], [0.0]])
+
+
+def test_integers_known_only_when_a_function_runs() -> None:
+    for likelihood in (Bernoulli(), Softmax(2), Gaussian(), Poisson()):
+        for dtype in (np.int32, np.int64, np.uint8, bool):
+            labels = np.array([[1], [0]], dtype)
+            width = 2 if isinstance(likelihood, Softmax) else 1
+            check = partial(check_targets, likelihood=likelihood, num_latent_gps=width, name="Y")
+            check = tf.function(check, autograph=False)
+            np.testing.assert_array_equal(check(tf.constant(labels)), [[1], [0]])
 
 
 def test_the_index_of_a_likelihood() -> None:

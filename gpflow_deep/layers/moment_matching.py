@@ -12,6 +12,9 @@ C = A A^T - W,
 
 (Bui et al. 2016, section 4 and Appendix G; the mean function is an addition). They are exact for the kernels
 that :mod:`gpflow_deep.psi_statistics` knows and affine mean functions, and by quadrature over h for others.
+
+What is added up here is as large as the inverse of K_MM and cancels down to the variances, so the moments of
+squared exponentials are formed in float64 whatever the default float; only what comes out is rounded to it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from gpflow.kernels import Kernel
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
 from ..numerics.draws import quasi_normals
+from ..numerics.linalg import squared_distances
 from ..psi_statistics import Gaussian, NoClosedForm, WhiteTerm, psi0, psi1, psi1_slope, psi2
 from ..psi_statistics.exponentials import (
     Exponentials,
@@ -54,10 +58,11 @@ def at_points(
     The layer's functions at inputs without uncertainty.
 
     :param X: [N, D].
-    :param A: weights of the mean, [T, M].
-    :param W: reduction of the variance, [T, M, M].
+    :param A: weights of the mean, [T, M], best in float64.
+    :param W: reduction of the variance, [T, M, M], likewise.
     :param full: give the covariance [N, T, T], here diagonal, instead of the variances.
     """
+    A, W = _wide(A), _wide(W)
     K = _cross_covariance(layer, X)  # [1 or T, N, M]
     if K.shape[0] == 1:
         mean = tf.matmul(K[0], A, transpose_b=True)
@@ -65,8 +70,9 @@ def at_points(
         mean = tf.transpose(tf.linalg.matvec(K, A))
     reduction = tf.transpose(tf.reduce_sum(tf.matmul(K, W) * K, axis=-1))  # [N, T]
     # Rounding may take more than there is.
-    variance = tf.maximum(prior_variance(layer.kernel, X) - reduction, 0.0)
-    return Gaussian(layer.latent_mean(X) + mean, tf.linalg.diag(variance) if full else variance)
+    variance = tf.maximum(_wide(prior_variance(layer.kernel, X)) - reduction, 0.0)
+    mean += _wide(layer.latent_mean(X))
+    return _narrow(Gaussian(mean, tf.linalg.diag(variance) if full else variance))
 
 
 def under_gaussian(
@@ -76,20 +82,31 @@ def under_gaussian(
     Mean and variances of the layer's functions under a Gaussian input.
 
     :param inputs: one Gaussian [D] for each of N points.
-    :param A: weights of the mean, [T, M].
-    :param W: reduction of the variance, [T, M, M].
+    :param A: weights of the mean, [T, M], best in float64.
+    :param W: reduction of the variance, [T, M, M], likewise.
     :param full: give the covariance of the outputs [N, T, T] instead of the variances.
     """
     try:
         affine = _affine(layer.mean_function, inputs.mean.shape[1], layer.num_latent_gps)
         stacked = _stacked(layer, inputs.mean.shape[1])
         if stacked is not None:
+            inputs, A, W = tf.nest.map_structure(_wide, (inputs, A, W))
+            affine = None if affine is None else tf.nest.map_structure(_wide, affine)
             moments = _stacked_moments(stacked, inputs, A, W, full, affine is not None)
         else:
+            A, W = (tf.cast(x, inputs.mean.dtype) for x in (A, W))
             moments = _dense_moments(layer, inputs, A, W, full)
     except NoClosedForm:
         return _by_quadrature(layer, inputs, A, W, full)
-    return _add_mean_function(moments, inputs, affine)
+    return _narrow(_add_mean_function(moments, inputs, affine))
+
+
+def _wide(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float64)
+
+
+def _narrow(output: Gaussian) -> Gaussian:
+    return Gaussian(*(tf.cast(x, gpflow.default_float()) for x in output))
 
 
 class _Moments(NamedTuple):
@@ -161,7 +178,7 @@ def _parts(layer: GPLayer) -> tuple[Sequence[Kernel], Sequence[tf.Tensor]]:
 
 
 def _stacked(layer: GPLayer, input_dim: int) -> _Stacked | None:
-    """The kernels of a layer as one array, where all are squared exponentials."""
+    """The kernels of a layer as one array in float64, where all are squared exponentials."""
     kernels, Zs = _parts(layer)
     waves: list[Wave] = []
     white = []
@@ -174,16 +191,25 @@ def _stacked(layer: GPLayer, input_dim: int) -> _Stacked | None:
         waves += smooth
         white.append(tf.add_n(noise) if noise else tf.zeros([], gpflow.default_float()))
     return _Stacked(
-        tf.stack([wave.log_amplitude for wave in waves]),
-        tf.stack([wave.precision for wave in waves]),
-        tf.stack(Zs),
-        tf.stack(white),
+        _wide(tf.stack([wave.log_amplitude for wave in waves])),
+        _wide(tf.stack([wave.precision for wave in waves])),
+        _wide(tf.stack(Zs)),
+        _wide(tf.stack(white)),
     )
 
 
 def _cross_covariance(layer: GPLayer, X: tf.Tensor) -> tf.Tensor:
-    """k(X, Z): [1 or T, N, M]."""
-    K = tf.linalg.matrix_transpose(Kuf(layer.own_inducing_variable, layer.kernel, X))
+    """k(X, Z) in float64: [1 or T, N, M]."""
+    if gpflow.default_float() != tf.float64:
+        try:
+            stacked = _stacked(layer, X.shape[1])
+        except NoClosedForm:
+            stacked = None
+        if stacked is not None:
+            root = tf.sqrt(stacked.precision)[:, None, :]
+            distances = squared_distances(_wide(X) * root, stacked.Z * root)
+            return tf.exp(stacked.log_variance[:, None, None] - 0.5 * distances)
+    K = _wide(tf.linalg.matrix_transpose(Kuf(layer.own_inducing_variable, layer.kernel, X)))
     return K if K.shape.rank == 3 else K[None]
 
 

@@ -122,3 +122,25 @@ def test_any_kernel_and_mean_function_by_quadrature() -> None:
         error = 6 * means.numpy().std(0) / S**0.5
         np.testing.assert_allclose(mean[n], np.mean(means, axis=0), atol=error.max() + 1e-4)
         np.testing.assert_allclose(covariance[n], expected, rtol=0.03, atol=0.01)
+
+
+def test_small_variances_in_single_precision() -> None:
+    """Weights as large as the inverse of K_MM leave variances of 1e-3: their digits are not lost."""
+    X = np.linspace(-2.0, 2.0, 9)[:, None]
+    found = {}
+    for float_type in (np.float64, np.float32):
+        gpflow.config.set_default_float(float_type)
+        layer = gd.layers.GPLayer(
+            gpflow.kernels.SquaredExponential(lengthscales=1.0), X[::-1] * 1.05, 1
+        )
+        K = gpflow.covariances.Kuu(layer.inducing_variable, layer.kernel, jitter=0.0).numpy()
+        K = K.astype(np.float64) + 1e-5 * np.eye(9)
+        W = tf.constant(np.linalg.inv(K + 1e-3 * np.eye(9))[None])
+        A = tf.constant(np.linalg.solve(K + 1e-3 * np.eye(9), np.sin(3.0 * X))[None, :, 0])
+        mean = tf.constant(X, float_type)
+        inputs = Gaussian(mean, tf.fill(mean.shape, tf.constant(1e-3, float_type)))
+        found[float_type] = [*at_points(layer, mean, A, W), *under_gaussian(layer, inputs, A, W)]
+    for single, double in zip(found[np.float32], found[np.float64]):
+        assert single.dtype == tf.float32
+        np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-6)
+    assert float(tf.reduce_max(found[np.float64][1])) < 2e-3
