@@ -172,7 +172,7 @@ class FITCEPDeepGP(DeepGPModel):
 
     def _passage(self, prepared: Sequence[Weights], full_output_cov: bool = False) -> Passage:
         return _MomentMatching(
-            _in_default_float(prepared),
+            prepared,
             self.noise_variances,
             [self.full_covariance] * len(self.noise_variances) + [full_output_cov],
         )
@@ -285,7 +285,7 @@ class FITCEPDeepGP(DeepGPModel):
         return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
 
     def _draw_passage(self, weights: Sequence[Weights]) -> Passage:
-        return _Draws(_in_default_float(weights), self.noise_variances)
+        return _Draws(weights, self.noise_variances)
 
 
 class _MomentMatching(Passage):
@@ -356,7 +356,3 @@ def _inducing_moments(
         own = tf.matmul(factor, tf.matmul(own, factor, transpose_b=True))
     float_type = gpflow.default_float()
     return tf.cast(mean, float_type), tf.cast(own, float_type)
-
-
-def _in_default_float(weights: Sequence[Weights]) -> list[Weights]:
-    return [Weights(*(tf.cast(x, gpflow.default_float()) for x in each)) for each in weights]

@@ -302,7 +302,9 @@ def test_bound_is_below_the_log_evidence() -> None:
     assert bound < evidence
 
 
-@pytest.mark.parametrize("link", [gd.likelihoods.probit, tf.math.sigmoid], ids=["probit", "sigmoid"])
+@pytest.mark.parametrize(
+    "link", [gd.likelihoods.probit, tf.math.sigmoid], ids=["probit", "sigmoid"]
+)
 def test_links_far_from_the_data(link: Callable[[tf.Tensor], tf.Tensor]) -> None:
     """Nodes of a quadrature reach where these probabilities are rounded to zero."""
     Y = (SIGNAL > 0).astype(float)
