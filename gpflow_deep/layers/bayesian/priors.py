@@ -156,7 +156,7 @@ class SpatialInverseWishartPrior(WeightPrior):
         X = q.from_normals(noise[0])
         channels = tf.constant(fan_in // self.num_positions, X.dtype)
         factor = tf.sqrt(channels) * tf.linalg.cholesky(X)
-        bias = tf.fill([1], tf.cast(np.sqrt(fan_in), X.dtype))
+        bias = tf.fill(tf.shape(X)[:1], tf.constant(np.sqrt(fan_in), X.dtype))
         divergence = tfp.distributions.kl_divergence(q, p)
         return PrecisionDraw(
             Spatial(factor, bias), p.log_prob(X) - q.log_prob(X), tf.reshape(divergence, [1])

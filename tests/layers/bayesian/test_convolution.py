@@ -100,9 +100,13 @@ def test_gradients_are_those_of_the_patches(stride: int) -> None:
     upstream = [_RNG.standard_normal([19, 19]), _RNG.standard_normal([2, 19])]
 
     def value(design: tf.Tensor) -> tf.Tensor:
-        gram, cross = (design.gram(), design.project(V)) if isinstance(design, CircularPatches) else (
-            tf.matmul(design, design, transpose_a=True),
-            tf.matmul(V, design),
+        gram, cross = (
+            (design.gram(), design.project(V))
+            if isinstance(design, CircularPatches)
+            else (
+                tf.matmul(design, design, transpose_a=True),
+                tf.matmul(V, design),
+            )
         )
         return tf.reduce_sum(tf.sin(gram) * upstream[0]) + tf.reduce_sum(cross * upstream[1])
 
