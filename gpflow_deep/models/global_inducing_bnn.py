@@ -457,9 +457,8 @@ class GlobalInducingBNN(SampledDeepGPModel):
 
     def _joint_mixture(self, Xnew: tf.Tensor, prepared: Chain) -> Mixture:
         _, mean, covariance = self._forward(Xnew, prepared, joint=True)[-1]
-        covariance = tf.broadcast_to(
-            covariance, [*leading_shape(mean)[:1], self.num_latent_gps, *tf.shape(covariance)[2:]]
-        )
+        S, N = leading_shape(mean)
+        covariance = tf.broadcast_to(covariance, [S, self.num_latent_gps, N, N])
         return Mixture(mean, covariance, equal_log_weights(tf.shape(mean)[0]))
 
     def _sample_f(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpflow_deep.layers import BayesianConv2D
-from gpflow_deep.layers.bayesian.circular import CircularPatches, _distinct_pairs
+from gpflow_deep.layers.bayesian.circular import CircularPatches, _lags
 
 _RNG = np.random.default_rng(0)
 
@@ -85,10 +85,13 @@ def test_outputs_are_those_of_the_patches(layer: BayesianConv2D, draws: tuple[in
     np.testing.assert_allclose(outputs, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_three_by_three_has_thirteen_correlations() -> None:
-    pairs, index = _distinct_pairs((3, 3), 1, (6, 5))
-    assert len(pairs) == 13 and index.shape == (9, 9)
-    assert len(_distinct_pairs((3, 3), 2, (8, 6))[0]) == 34
+@pytest.mark.parametrize("kernel_size, stride, count", [((3, 3), 1, 13), ((5, 5), 1, 41)])
+def test_distinct_correlations(kernel_size: tuple[int, int], stride: int, count: int) -> None:
+    """The places in use: those of one phase are its distinct lags, up to transposition."""
+    phases, _, index = _lags(kernel_size, stride, (10, 10))
+    assert len(phases) == 1
+    used = {frozenset((index[i, j], index[j, i])) for i, j in np.ndindex(*index.shape)}
+    assert len(used) == count
 
 
 @pytest.mark.parametrize("stride", [1, 2])
