@@ -238,10 +238,11 @@ def test_uncertainty_by_layer() -> None:
 def test_predictions_and_their_cache(prior: str) -> None:
     model = _model(prior=prior)
     posterior = model.posterior()
-    for name, predict in PREDICTIONS.items():
-        assert_close(predict(posterior, XNEW), predict(model, XNEW)), name
-        compiled = tf.function(partial(predict, model), autograph=False)
-        assert_close(compiled(XNEW), predict(model, XNEW), rtol=1e-7)
+    for predict in PREDICTIONS.values():
+        expected = predict(model, XNEW)
+        assert_close(predict(posterior, XNEW), expected)
+        compiled = tf.function(partial(predict, model, XNEW), autograph=False)
+        assert_close(compiled(), expected, rtol=1e-7)
     variables = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
     assert_close(variables.predict_y(XNEW), model.predict_y(XNEW))
     mixture = model.predict_f_mixture(XNEW, 20)
@@ -261,7 +262,7 @@ def test_networks_of_all_kinds_of_layers(tmp_path: Path) -> None:
         assert np.isfinite(slope).all() and np.any(slope), variable.name
     model, images, classes = _conv_model()
     gd.training.fit(
-        model, (images, classes), steps=30, batch_size=6, learning_rate=0.05, progress=False
+        model, (images, classes), steps=20, batch_size=6, learning_rate=0.05, progress=False
     )
     fix_draws(model, len(images))
     assert model.training_loss((images, classes)) < before
@@ -305,10 +306,10 @@ def test_copies(copied: Any) -> None:
 
 def test_training_in_single_precision() -> None:
     gpflow.config.set_default_float(np.float32)
-    for mix in ("global", "separate", "local", "locally reparameterised"):
+    for mix in ("global", "locally reparameterised"):
         model = _model(MIXES[mix], "scale", num_samples=2)
         data = X.astype(np.float32), Y.astype(np.float32)
-        result = gd.training.fit(model, data, steps=20, learning_rate=0.02, progress=False)
+        result = gd.training.fit(model, data, steps=5, learning_rate=0.02, progress=False)
         assert np.isfinite(result.history["loss"]).all()
         assert model.predict_y(XNEW)[0].dtype == tf.float32
 

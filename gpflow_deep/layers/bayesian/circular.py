@@ -106,8 +106,8 @@ class CircularPatches:
         M, R = self.images.shape[2], rows.shape[2]
         others = tf.reshape(tf.linalg.matrix_transpose(rows), [1, K, M, *self._positions, R])
         others = tf.broadcast_to(others, [S, K, M, *self._positions, R])
-        first = [-b for b in self.before]
-        lags = tuple((f, f + size) for f, size in zip(first, self.kernel_size))
+        (top, left), (height, width) = self.before, self.kernel_size
+        lags = (-top, height - top), (-left, width - left)
         products = _correlate(self.images, others, lags, self.stride)  # [S K, rows, columns, C, R]
         return tf.reshape(tf.transpose(products, [0, 4, 3, 1, 2]), [S, K, R, self._num_weights])
 
