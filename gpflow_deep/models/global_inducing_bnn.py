@@ -12,20 +12,25 @@ from gpflow.base import InputData, Module, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer
-from ..layers.bayesian import BayesianLayer, NetworkLayer, random_layers, walk
+from ..layers.bayesian import BayesianLayer, NetworkLayer, random_layers
+from ..layers.bayesian import walk as walk_network
 from ..numerics.draws import standard_normals
 from ..numerics.linalg import cholesky, leading_shape, rows_times
-from ..posteriors.layerwise import Explained, LayerPosterior
-from ..posteriors.mixture import Mixture, equal_log_weights, in_parts
+from ..numerics.parts import ROWS, in_parts
+from ..posteriors.base import Conditional
+from ..posteriors.explained import Explained
+from ..posteriors.layerwise import LayerPosterior
+from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.weights import GlobalInducingWeights
 from ..validation import check_noise, check_positive_integer
-from .base import LayerOutput, SampledDeepGPModel
+from .base import DeepGPModel, LayerOutput
 from .network_parts import (
     NetworkPosteriors,
     build_weight_posteriors,
     connect_layers,
     image_inputs,
 )
+from .passage import Passage, walk
 
 __all__ = ["GlobalInducingBNN"]
 
@@ -42,7 +47,7 @@ class Chain(NamedTuple):
     divergences: list[tf.Tensor]  # their KL divergences, [1]
 
 
-class GlobalInducingBNN(SampledDeepGPModel):
+class GlobalInducingBNN(DeepGPModel):
     r"""
     A Bayesian neural network whose posterior knows in each layer what the layers below it do: inducing inputs
     U_0 are carried through the network with the weights drawn, and
@@ -163,7 +168,8 @@ class GlobalInducingBNN(SampledDeepGPModel):
             noise = check_noise(noise, self._training_shapes(None, X.shape[0]))
         count = len(self._point_shapes(None, None, self._num_sampled, training=True))
         chain = self._propagate_inducing(noise[count:], self._num_sampled, training=True)
-        sample, mean, variance = self._forward(X, chain, noise[:count], training=True)[-1]
+        passage = _GivenWeights(self, chain, noise[:count], training=True)
+        sample, mean, variance = self._forward(X, passage)[-1]
         if self.estimator == "marginal":
             f = Mixture(mean, variance, equal_log_weights(tf.shape(mean)[0]))
             fit = self._expected_log_likelihood(X, f, Y)
@@ -193,6 +199,32 @@ class GlobalInducingBNN(SampledDeepGPModel):
 
     # The draws.
 
+    @tf.autograph.experimental.do_not_convert
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the objective takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S; the model's own by default.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are a pure
+            function.
+        :return: first [S, N, outputs] for each layer that draws its outputs point by point: those with local
+            reparameterisation, and a sampled layer of GPs. Then for each layer those of its prior precision,
+            and where it is sampled those of its weights or inducing outputs.
+        """
+        S = self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        return standard_normals(self._training_shapes(S, num_data), seed)
+
+    def _check_sharing(self) -> None:
+        """Layers of networks have no kernels; their priors are the layer's own."""
+
     @property
     def _num_sampled(self) -> int:
         """How many random layers training samples."""
@@ -215,9 +247,13 @@ class GlobalInducingBNN(SampledDeepGPModel):
         return points + self._inducing_shapes(num_samples, num_sampled, training)
 
     def _point_shapes(
-        self, num_samples: int | None, num_data: TensorType, num_sampled: int, training: bool
+        self,
+        num_samples: int | None,
+        num_data: TensorType | None,
+        num_layers: int,
+        training: bool = False,
     ) -> list[list[TensorType | None]]:
-        pairs = zip(self._random_layers[:num_sampled], self.inducing_posteriors)
+        pairs = zip(self._random_layers[:num_layers], self.inducing_posteriors)
         return [
             [num_samples, num_data, layer.num_latent_gps]
             for layer, q in pairs
@@ -276,55 +312,28 @@ class GlobalInducingBNN(SampledDeepGPModel):
             for layer in self._random_layers:
                 visit(layer, None)
         else:
-            walk(self.layers, tf.convert_to_tensor(self.inducing_inputs)[None], visit)
+            walk_network(self.layers, tf.convert_to_tensor(self.inducing_inputs)[None], visit)
         return chain
 
-    def _forward(
+    # The passage.
+
+    def _passage(self, prepared: Chain, full_output_cov: bool = False) -> _GivenWeights:
+        return _GivenWeights(self, prepared)
+
+    def _joint_passage(
         self,
-        X: tf.Tensor,
-        chain: Chain,
-        noise: Sequence[TensorType] = (),
-        *,
-        training: bool = False,
-        joint: bool = False,
-    ) -> list[tuple[tf.Tensor | None, tf.Tensor, tf.Tensor]]:
-        """
-        Carry inputs through the network with the chain's weights.
+        prepared: Chain,
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> _GivenWeights:
+        return _GivenWeights(self, prepared, joint=True)
 
-        :param X: inputs [N, D].
-        :param noise: of :meth:`_point_shapes`.
-        :param joint: whether to return for the last layer, in place of the variance, the covariance over the
-            points [S, 1 or T, N, N].
-        :return: for each random layer its draws [S, N, *output_shape] (``None`` where none were drawn), their
-            mean and variance given what is below.
-        """
-        outputs: list[tuple[tf.Tensor | None, tf.Tensor, tf.Tensor]] = []
-        remaining = iter(noise)
-
-        def visit(layer: BayesianLayer | GPLayer, F: tf.Tensor) -> tf.Tensor:
-            index = len(outputs)
-            q, conditional = self.inducing_posteriors[index], chain.conditionals[index]
-            drawn = chain.draws[index] if index < len(chain.draws) else None
-            sample = None
-            if isinstance(layer, GPLayer):
-                mean, variance = _gp_moments(layer, F, chain, joint)
-            elif drawn is None:
-                moments = conditional.joint_moments if joint else conditional.moments
-                mean, variance = moments(layer.features(F))
-            elif _draws_outputs(q, training):
-                mean = layer.apply(F, conditional.mean)
-                variance = layer.apply(tf.square(F), conditional.variance)
-            else:
-                sample = mean = layer.apply(F, drawn)
-                variance = tf.zeros_like(mean)
-            if drawn is not None and sample is None:
-                normals = tf.reshape(next(remaining), [-1, *tf.unstack(tf.shape(mean)[1:])])
-                sample = mean + tf.sqrt(variance) * normals
-            outputs.append((sample, mean, variance))
-            return mean if sample is None else sample
-
-        walk(self.layers, tf.reshape(X, [1, -1, *self._input_shape]), visit)
-        return outputs
+    def _forward(self, X: tf.Tensor, passage: _GivenWeights) -> list[_Outputs]:
+        """What a passage of inputs [N, D] leaves at the random layers."""
+        walk(self.layers, passage, X, [None] * (len(self.layers) - 1))
+        return passage.outputs
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -341,7 +350,7 @@ class GlobalInducingBNN(SampledDeepGPModel):
         :param noise: as in :meth:`draw_noise` with "analytic_kl" and without local reparameterisation; drawn
             if not given.
         """
-        X, L = self._as_inputs(X, "X"), len(self._random_layers)
+        X, L = self._as_matrix(X, "X"), len(self._random_layers)
         if noise is None:
             shapes = self._noise_shapes(self.num_samples, tf.shape(X)[0], L, training=False)
             noise = standard_normals(shapes)
@@ -349,7 +358,8 @@ class GlobalInducingBNN(SampledDeepGPModel):
             noise = check_noise(noise, self._noise_shapes(None, X.shape[0], L, training=False))
         count = len(self._point_shapes(None, None, L, training=False))
         chain = self._propagate_inducing(noise[count:], L)
-        return [LayerOutput(*output) for output in self._forward(X, chain, noise[:count])]
+        passage = _GivenWeights(self, chain, noise[:count])
+        return [LayerOutput(*output) for output in self._forward(X, passage)]
 
     # What the posterior says, layer by layer.
 
@@ -370,7 +380,7 @@ class GlobalInducingBNN(SampledDeepGPModel):
         chain = self._propagate_inducing(noise[count:], L)
         return [
             tf.reduce_mean(tf.math.reduce_variance(mean, axis=0) + tf.reduce_mean(variance, 0), 0)
-            for _, mean, variance in self._forward(X, chain, noise[:count])
+            for _, mean, variance in self._forward(X, _GivenWeights(self, chain, noise[:count]))
         ]
 
     def weight_variances(self, num_samples: int = 100) -> list[tf.Tensor]:
@@ -402,7 +412,7 @@ class GlobalInducingBNN(SampledDeepGPModel):
         :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
         :return: [S, N, ...] for each random layer.
         """
-        X = self._as_inputs(X, "X")
+        X = self._as_matrix(X, "X")
         S = check_positive_integer(num_samples, "num_samples")
         shapes: list[list[Any]] = []
         for layer in self._random_layers:
@@ -423,16 +433,17 @@ class GlobalInducingBNN(SampledDeepGPModel):
             outputs.append(F)
             return F
 
-        walk(self.layers, tf.reshape(X, [1, -1, *self._input_shape]), visit)
+        walk_network(self.layers, tf.reshape(X, [1, -1, *self._input_shape]), visit)
         return outputs
 
     # Predictions: the last layer is integrated out, whatever the estimator.
 
-    def _prepare(self, num_samples: int | None = None) -> Chain:
-        S = self.num_prediction_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return self._draw_chain(S, len(self._random_layers) - 1, [self.seed, 0])
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Chain:
+        """The chain of given draws; that of predictions, whose draws are always the same, without them."""
+        hidden = len(self._random_layers) - 1
+        if noise:
+            return self._propagate_inducing(noise, hidden)
+        return self._draw_chain(self.num_prediction_samples, hidden, [self.seed, 0])
 
     def _draw_chain(
         self, num_samples: int, num_sampled: int, seed: TensorType | None = None
@@ -440,48 +451,134 @@ class GlobalInducingBNN(SampledDeepGPModel):
         shapes = self._inducing_shapes(num_samples, num_sampled, training=False)
         return self._propagate_inducing(standard_normals(shapes, seed), num_sampled)
 
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Chain) -> Mixture:
-        if num_samples not in (None, _num_samples(prepared)):
-            prepared = self._prepare(num_samples)
+    def _prediction(
+        self, prepared: Chain, num_samples: int | None, noise: Noise
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+        hidden = len(self._random_layers) - 1
+        if noise is not None:
+            shapes = self._inducing_shapes(None, hidden, training=False)
+            prepared = self._propagate_inducing(check_noise(noise, shapes), hidden)
+        elif num_samples not in (None, _num_samples(prepared)):
+            S = check_positive_integer(num_samples, "num_samples")
+            prepared = self._draw_chain(S, hidden, [self.seed, 0])
+        return prepared, [], equal_log_weights(_num_samples(prepared))
 
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return self._forward(X, prepared)[-1][1:]
-
-        means, variances = in_parts(part, Xnew, _num_samples(prepared))
-        return Mixture(means, variances, equal_log_weights(tf.shape(means)[0]))
-
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Chain) -> Mixture:
+    def _mixture(
+        self,
+        X: tf.Tensor,
+        prediction: tuple[Any, list[TensorType], tf.Tensor],
+        full_output_cov: bool = False,
+    ) -> Mixture:
+        prepared, _, log_weights = prediction
+        _, mean, variance = self._forward(X, _GivenWeights(self, prepared))[-1]
         # Given their inputs, the outputs are independent.
-        means, variances, log_weights = self._mixture(Xnew, None, prepared)
-        return Mixture(means, tf.linalg.diag(variances), log_weights)
+        return Mixture(mean, tf.linalg.diag(variance) if full_output_cov else variance, log_weights)
 
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Chain) -> Mixture:
-        _, mean, covariance = self._forward(Xnew, prepared, joint=True)[-1]
+    def _joint_mixture(
+        self, X: tf.Tensor, prepared: Chain, full_output_cov: bool = False
+    ) -> Mixture:
+        _, mean, covariance = self._forward(X, _GivenWeights(self, prepared, joint=True))[-1]
         S, N = leading_shape(mean)
         covariance = tf.broadcast_to(covariance, [S, self.num_latent_gps, N, N])
+        if full_output_cov:
+            covariance = tf.linalg.diag(tf.transpose(covariance, [0, 2, 3, 1]))  # [S, N, N, P, P]
+            covariance = tf.transpose(covariance, [0, 1, 3, 2, 4])
         return Mixture(mean, covariance, equal_log_weights(tf.shape(mean)[0]))
 
     def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
     ) -> tf.Tensor:
         # The chain at hand is of other draws: new functions need new ones.
         if not isinstance(self.layers[-1], GPLayer):
             # With all weights drawn, the functions are known everywhere.
             chain = self._draw_chain(num_samples, len(self._random_layers))
-            return in_parts(lambda X: (self._forward(X, chain)[-1][1],), Xnew, num_samples)[0]
+
+            def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                return (self._forward(X, _GivenWeights(self, chain))[-1].mean,)
+
+            return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
         chain = self._draw_chain(num_samples, len(self._random_layers) - 1)
-        _, mean, covariance = self._forward(Xnew, chain, joint=full_cov)[-1]
-        shape = [num_samples, *leading_shape(mean)[1:], self.num_latent_gps]
-        (noise,) = standard_normals([shape])
+        _, mean, covariance = self._forward(X, _GivenWeights(self, chain, joint=full_cov))[-1]
+        N = leading_shape(mean)[1]
+        (noise,) = standard_normals([[num_samples, N, self.num_latent_gps]])
         if not full_cov:
             return mean + tf.sqrt(covariance) * noise
-        rounding = gpflow.config.default_jitter() * tf.reduce_max(covariance)
-        diagonal = tf.linalg.diag_part(covariance) + rounding
-        factor = cholesky(
-            tf.linalg.set_diag(covariance, diagonal), "the covariance at the inputs", {}
-        )
-        noise = tf.linalg.matrix_transpose(noise)
-        return mean + tf.linalg.matrix_transpose(rows_times(noise, factor, transpose=True))
+        jitter = gpflow.config.default_jitter() * tf.reduce_max(covariance)
+        diagonal = tf.linalg.diag_part(covariance) + jitter
+        covariance = tf.linalg.set_diag(covariance, diagonal)
+        factor = cholesky(covariance, "the covariance at the inputs", {})
+        draws = rows_times(tf.linalg.matrix_transpose(noise), factor, transpose=True)
+        return mean + tf.linalg.matrix_transpose(draws)
+
+
+class _Outputs(NamedTuple):
+    """Of one random layer."""
+
+    sample: tf.Tensor | None  # [S, N, *output_shape]; None where none was drawn
+    mean: tf.Tensor  # given what is below: [S, N, *output_shape]
+    variance: (
+        tf.Tensor
+    )  # likewise; of the last layer perhaps the covariance of points [S, 1 or T, N, N]
+
+
+class _GivenWeights(Passage):
+    """
+    Inputs on their way through the network with a chain's weights; what is between the random layers belongs
+    to the layer that it is in.
+
+    :param noise: of points, for the layers that draw their outputs.
+    :param training: whether layers with local reparameterisation do.
+    :param joint: whether to have the covariance of the points for the last layer.
+    """
+
+    def __init__(
+        self,
+        model: GlobalInducingBNN,
+        chain: Chain,
+        noise: Sequence[TensorType] = (),
+        *,
+        training: bool = False,
+        joint: bool = False,
+    ) -> None:
+        self._model, self._chain, self._noise = model, chain, iter(noise)
+        self._training, self._joint = training, joint
+        self.outputs: list[_Outputs] = []
+
+    def condition(
+        self, layer: NetworkLayer | GPLayer, inputs: tf.Tensor, below: Conditional | None
+    ) -> Conditional:
+        if below is None:
+            inputs = tf.reshape(inputs, [1, -1, *self._model._input_shape])
+        self._values = walk_network([layer], inputs, self._visit)
+        last = self.outputs[-1] if self.outputs else None
+        if layer is self._model.layers[-1] and last is not None:
+            return Conditional(last.mean, last.variance)
+        return Conditional(self._values, tf.zeros_like(self._values))
+
+    def sample(self, noise: TensorType | None) -> tf.Tensor:
+        return self._values
+
+    def _visit(self, layer: BayesianLayer | GPLayer, F: tf.Tensor) -> tf.Tensor:
+        index, chain = len(self.outputs), self._chain
+        q, conditional = self._model.inducing_posteriors[index], chain.conditionals[index]
+        drawn = chain.draws[index] if index < len(chain.draws) else None
+        sample = None
+        if isinstance(layer, GPLayer):
+            mean, variance = _gp_moments(layer, F, chain, self._joint)
+        elif drawn is None:
+            moments = conditional.joint_moments if self._joint else conditional.moments
+            mean, variance = moments(layer.features(F))
+        elif _draws_outputs(q, self._training):
+            mean = layer.apply(F, conditional.mean)
+            variance = layer.apply(tf.square(F), conditional.variance)
+        else:
+            sample = mean = layer.apply(F, drawn)
+            variance = tf.zeros_like(mean)
+        if drawn is not None and sample is None:
+            normals = tf.reshape(next(self._noise), [-1, *tf.unstack(tf.shape(mean)[1:])])
+            sample = mean + tf.sqrt(variance) * normals
+        self.outputs.append(_Outputs(sample, mean, variance))
+        return mean if sample is None else sample
 
 
 def _draws_outputs(q: Any, training: bool) -> bool:
@@ -505,7 +602,7 @@ def _condition_gps(
     noise.
     """
     U = tf.cast(U, tf.float64)
-    mean = tf.cast(layer.prior_mean(tf.cast(U, gpflow.default_float())), U.dtype)
+    mean = tf.cast(layer.latent_mean(tf.cast(U, gpflow.default_float())), U.dtype)
     K, factor = layer.factorise_at(U)
     conditional = q.condition(K, factor, tf.linalg.matrix_transpose(mean))
     chain.inputs.append(tf.cast(U, gpflow.default_float()))
@@ -527,8 +624,8 @@ def _gp_moments(
     if len(chain.draws) == len(chain.conditionals):
         A = tf.linalg.triangular_solve(conditional.prior_factor, Kuf)
         mean = tf.linalg.matrix_transpose(rows_times(chain.draws[-1], A))
-        explained = Explained(mean, A, Kuf[:, :, :0])
-    mean = explained.mean + layer.prior_mean(F)
+        explained = Explained(mean, A, None)
+    mean = explained.mean + layer.latent_mean(F)
     if joint:
         return mean, explained.covariance(layer.prior_covariance(F))
     return mean, explained.variance(prior)

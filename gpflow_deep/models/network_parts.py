@@ -59,6 +59,10 @@ def connect_layers(
             raise TypeError(f"layers: expected layers of a network below the last, got {layer!r}.")
     if not isinstance(last, (BayesianDense, GPLayer)):
         raise TypeError(f"layers: expected BayesianDense or GPLayer as the last one, got {last!r}.")
+    if last.mixing is not None:
+        raise ValueError(
+            f"layers: expected a kernel that does not mix its GPs, got {type(last.kernel).__name__}."
+        )
     if isinstance(last, GPLayer) and last.inducing_variable is not None:
         raise ValueError(
             "layers: expected a GPLayer without an inducing variable, as its inducing inputs come through"

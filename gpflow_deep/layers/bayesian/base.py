@@ -31,6 +31,9 @@ class NetworkLayer(Module, ABC):
     :param name: of the module.
     """
 
+    mixing = None
+    """Outputs are what they are: no matrix mixes them."""
+
     def __init__(self, *, name: str | None = None) -> None:
         super().__init__(name=name)
         # Shapes of TensorFlow's, as it wraps tuples.
@@ -58,6 +61,11 @@ class NetworkLayer(Module, ABC):
     def num_latent_gps(self) -> int:
         """How many numbers an output has."""
         return int(np.prod(self.output_shape))
+
+    @property
+    def output_dim(self) -> int:
+        """Likewise."""
+        return self.num_latent_gps
 
     def connect(self, input_shape: Shape) -> Shape:
         """
