@@ -23,6 +23,7 @@ from gpflow_deep.layers.bayesian import (
     MaxPool2D,
     Residual,
 )
+from gpflow_deep.models.global_inducing_bnn import _GivenWeights
 from gpflow_deep.posteriors import (
     FactorisedWeights,
     GlobalInducingWeights,
@@ -284,9 +285,10 @@ def test_factorised_convolutions_draw_their_outputs() -> None:
     count = len(model._point_shapes(None, None, model._num_sampled, training=True))
     assert count == 3 and noise[0].shape == (2000, 12, 27)
     chain = model._propagate_inducing(noise[count:], count, training=True)
-    locally = model._forward(tf.constant(images), chain, noise[:count], training=True)[0][0]
+    passage = _GivenWeights(model, chain, noise[:count], training=True)
+    locally = model._forward(tf.constant(images), passage)[0].sample
     weights = model._draw_chain(2000, 4)
-    outputs = model._forward(tf.constant(images), weights)[0][0]
+    outputs = model._forward(tf.constant(images), _GivenWeights(model, weights))[0].sample
     np.testing.assert_allclose(np.mean(locally, axis=0), np.mean(outputs, axis=0), atol=0.02)
     np.testing.assert_allclose(np.var(locally, axis=0), np.var(outputs, axis=0), rtol=0.3)
 

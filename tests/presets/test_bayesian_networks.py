@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpflow_deep import presets, training
+from gpflow_deep import presets
 
 NAMES = [
     f"bnn-{posterior}-{prior}"
@@ -23,6 +23,5 @@ def test_networks_by_name(name: str) -> None:
     settings = presets.Settings(num_layers=3, hidden_dim=4, num_inducing=6, num_samples=2)
     model = presets.build(name, X, Y, settings, seed=1)
     assert len(model.inducing_posteriors) == 3
-    result = training.fit(model, (X, Y), steps=2, progress=False)
-    assert np.isfinite(result.history["loss"]).all()
+    assert np.isfinite(model.elbo((X, Y)))
     assert np.isfinite(model.predict_log_density((X, Y))).all()
