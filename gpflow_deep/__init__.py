@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import (
+        distributions,
         estimators,
         experiments,
         initialisation,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "distributions",
     "estimators",
     "experiments",
     "initialisation",

@@ -16,6 +16,7 @@ _ROOMS = (
     "numerics",
     "likelihoods",
     "validation",
+    "distributions",
     "kernels",
     "psi_statistics",
     "initialisation",

@@ -2,6 +2,7 @@
 
 from .amortized import AmortizedGPLayer, LocalPosterior
 from .base import Layer
+from .bayesian import BayesianConv2D, BayesianDense
 from .build import build_amortized_layers, build_layers, build_separate_layers
 from .gp_layer import GPLayer, Projection
 from .networks import MLP, AffineMaps
@@ -9,6 +10,8 @@ from .networks import MLP, AffineMaps
 __all__ = [
     "AffineMaps",
     "AmortizedGPLayer",
+    "BayesianConv2D",
+    "BayesianDense",
     "GPLayer",
     "Layer",
     "LocalPosterior",

@@ -7,6 +7,7 @@ from .deep_gp import DeepGP
 from .deep_sigma_point import DeepSigmaPointProcess
 from .fitc_ep import FITCEPDeepGP, LayerMoments
 from .global_inducing import GlobalInducingDeepGP
+from .global_inducing_bnn import GlobalInducingBNN
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
 from .stacked import StackedDeepGP
@@ -17,6 +18,7 @@ __all__ = [
     "DeepGPModel",
     "DeepSigmaPointProcess",
     "FITCEPDeepGP",
+    "GlobalInducingBNN",
     "GlobalInducingDeepGP",
     "InputDependentSVGP",
     "LayerMoments",

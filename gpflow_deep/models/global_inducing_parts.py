@@ -15,7 +15,13 @@ from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.pseudo_observations import PseudoObservations
 from ..validation import check_inputs
 
-__all__ = ["LayerPosteriors", "build_posteriors", "inducing_points", "place_inducing_inputs"]
+__all__ = [
+    "LayerPosteriors",
+    "build_posteriors",
+    "inducing_points",
+    "initialise",
+    "place_inducing_inputs",
+]
 
 LayerPosteriors = (
     Callable[[int, int], LayerPosterior] | Sequence[Callable[[int, int], LayerPosterior]]
@@ -98,11 +104,11 @@ def build_posteriors(
                 f" (num_latent_gps, num_inducing) that makes one, got {q!r} for layer {index}."
             )
         posteriors.append(q)
-    _initialise(posteriors, pseudo_outputs, seed)
+    initialise(posteriors, pseudo_outputs, seed)
     return posteriors
 
 
-def _initialise(
+def initialise(
     posteriors: Sequence[LayerPosterior], pseudo_outputs: TensorType | None, seed: int
 ) -> None:
     """

@@ -8,20 +8,34 @@ from .orthogonal import Orthogonal
 from .pseudo_observations import PseudoObservations
 from .stripes_and_arrow import StripesAndArrow
 from .tied_factor import TiedFactor
+from .weights import (
+    FactorisedWeights,
+    GlobalInducingWeights,
+    LocalInducingWeights,
+    PriorWeights,
+    WeightPosterior,
+    WeightSpec,
+)
 
 __all__ = [
     "BlockStructured",
     "Conditional",
+    "FactorisedWeights",
     "FullyCoupled",
+    "GlobalInducingWeights",
     "IndependentGaussian",
     "InducingPosterior",
     "LayerPosterior",
+    "LocalInducingWeights",
     "MeanField",
     "Orthogonal",
     "Prior",
+    "PriorWeights",
     "PseudoObservations",
     "Recursion",
     "StripesAndArrow",
     "TiedFactor",
+    "WeightPosterior",
+    "WeightSpec",
     "transitive_closure",
 ]

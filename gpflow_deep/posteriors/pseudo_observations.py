@@ -10,11 +10,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import Parameter, TensorType
 
+from ..layers.bayesian.designs import Design, ExplicitDesign
+from ..layers.bayesian.precisions import Precision, whiten_gram
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, rows_times
-from ..validation import check_inputs
+from ..validation import check_inputs, check_positive_integer
 from .explained import Explained
-from .layerwise import InducingConditional, LayerPosterior
+from .layerwise import LayerPosterior
+from .weight_space import WeightSpace, WhiteWeights
 
 __all__ = ["PseudoObservations"]
 
@@ -34,8 +37,10 @@ class PseudoObservations(LayerPosterior):
     :param precision: "full", one matrix Lambda [M, M] for all GPs; "shared", one diagonal; or "separate", a
         diagonal for each GP.
     :param observe_mean: whether the function itself is observed, its mean function included.
+    :param num_positions: observations at each inducing point that share its precision: those at the positions
+        of an image. There are M times as many of them.
     :param seed: of the pseudo-observations at the start: standard normal, and of precision e^-4.
-    :raises ValueError: for another ``precision``.
+    :raises ValueError: for another ``precision``, or a full one with several positions.
     """
 
     num_noise = 2
@@ -47,6 +52,7 @@ class PseudoObservations(LayerPosterior):
         *,
         precision: str = "full",
         observe_mean: bool = False,
+        num_positions: int = 1,
         seed: int = 0,
         name: str | None = None,
     ) -> None:
@@ -56,10 +62,14 @@ class PseudoObservations(LayerPosterior):
                 f"precision: expected 'full', 'shared' or 'separate', got {precision!r}."
             )
         T, M = self.num_latent_gps, self.num_inducing
+        self.num_positions = check_positive_integer(num_positions, "num_positions")
+        if precision == "full" and self.num_positions > 1:
+            raise ValueError("precision: expected 'shared' or 'separate' for images, got 'full'.")
         self.precision = precision
         self.observe_mean = bool(observe_mean)
         self.pseudo_outputs = Parameter(
-            np.random.default_rng(seed).standard_normal((M, T)), dtype=gpflow.default_float()
+            np.random.default_rng(seed).standard_normal((M * self.num_positions, T)),
+            dtype=gpflow.default_float(),
         )
         scale = tfp.bijectors.Scale(np.array(_LOG_SCALE, gpflow.default_float()))
         self.precision_diagonal = Parameter(
@@ -77,7 +87,7 @@ class PseudoObservations(LayerPosterior):
         """
         Set v.
 
-        :param pseudo_outputs: [M, T].
+        :param pseudo_outputs: [M, T]; of images, [M x positions, T].
         :raises ValueError: where it has another shape, or is not finite.
         """
         values = check_inputs(pseudo_outputs, "pseudo_outputs")
@@ -124,7 +134,33 @@ class PseudoObservations(LayerPosterior):
         unit = tf.linalg.set_diag(tf.convert_to_tensor(self.precision_tril), tf.ones_like(root[0]))
         return root[..., None] * unit
 
-    def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
+    def condition_weights(self, design: Design, precision: Precision) -> WhiteWeights:
+        """
+        The posterior of white weights of which the observed function is linear: in weight space where there
+        are fewer of them than observations, else in function space.
+
+        :param design: the design matrix at the inducing inputs.
+        :param precision: the weights' prior precision.
+        """
+        if isinstance(design, ExplicitDesign) and design.num_observations < design.fan_in:
+            features = precision.whiten(design.matrix[:, 0])[:, None]  # [S, 1, M, D]
+            K = tf.matmul(features, features, transpose_b=True)
+            return self.condition(K, features, tf.zeros([1, 1, 1], K.dtype))
+        outputs = tf.transpose(self.pseudo_outputs)[None]
+        scaled: Design
+        if isinstance(design, ExplicitDesign) and self.precision == "full":
+            root = self.precision_factor()
+            scaled = ExplicitDesign(tf.matmul(root, design.matrix, transpose_a=True))
+            outputs = rows_times(outputs, root[None])
+        else:
+            roots = tf.sqrt(self.precision_diagonal)
+            scaled = design.scale(roots)
+            outputs *= tf.repeat(roots, self.num_positions, axis=1)
+        gram = whiten_gram(precision, scaled.gram())
+        cross = precision.whiten(scaled.project(outputs))
+        return WeightSpace.from_statistics(gram, cross, self.name)
+
+    def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:
         root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
         if self.precision == "full":
             B = tf.matmul(root, tf.matmul(K, root), transpose_a=True)
@@ -145,18 +181,21 @@ class PseudoObservations(LayerPosterior):
         if self.observe_mean:
             outputs -= mean
         scaled = rows_times(outputs, whitener, transpose=True)
-        return _PseudoConditional(
+        return FunctionSpace(
             factor, root, B_root, whitener, outputs, scaled, rows_times(scaled, whitener)
         )
 
 
-class _PseudoConditional(NamedTuple):
+class FunctionSpace(NamedTuple):
     """
     In terms of B = I + R^T K_MM R = C C^T and W = C^-1 R^T: (K_MM + Lambda^-1)^-1 = W^T W, without K_MM^-1 or
     Lambda^-1.
+
+    The observed values are X w for white w, where K_MM = X X^T. For a GP, X is the Cholesky factor of K_MM;
+    for a layer of random weights it is its design matrix, and there are as many w as weights.
     """
 
-    prior_factor: tf.Tensor  # [S, K, M, M]
+    prior_factor: tf.Tensor  # X: [S, K, M, M], or [S, K, M, D]
     root: tf.Tensor  # R: [1, 1 or T, M, M]
     B_root: tf.Tensor  # C^-1: [S, K or T, M, M]
     whitener: tf.Tensor  # W: [S, K or T, M, M]
@@ -166,8 +205,8 @@ class _PseudoConditional(NamedTuple):
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """
-        A draw of the prior, moved by its misfit to the pseudo-observations (Matheron's rule):
-        g0 + K (K + Lambda^-1)^-1 (v - g0 + R^-T e2), g0 = chol(K) e1.
+        A draw of the prior, moved by its misfit to the pseudo-observations (Matheron's rule): w = e1 +
+        X^T (K + Lambda^-1)^-1 (v - X e1 + R^-T e2).
         """
         prior, pseudo = noise
         misfit = self.outputs - rows_times(prior, self.prior_factor, transpose=True)
@@ -199,6 +238,25 @@ class _PseudoConditional(NamedTuple):
     def explain(self, Kuf: tf.Tensor) -> Explained:
         mean = tf.linalg.matrix_transpose(rows_times(self.weights, Kuf))
         return Explained(mean, tf.matmul(self.whitener, Kuf), None)
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance [S, N, T] of outputs that are linear in w, which are integrated out.
+
+        :param features: inputs, as they meet white weights: [S, N, D].
+        """
+        explained = self._explain_features(features)
+        prior = tf.reduce_sum(tf.square(features), axis=-1)[:, None]
+        return explained.mean, explained.variance(prior)
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance over the points: [S, K, N, N]."""
+        explained = self._explain_features(features)
+        prior = tf.matmul(features, features, transpose_b=True)[:, None]
+        return explained.mean, explained.covariance(prior)
+
+    def _explain_features(self, features: tf.Tensor) -> Explained:
+        return self.explain(tf.matmul(self.prior_factor, features[:, None], transpose_b=True))
 
 
 def _sum_of_squares(x: tf.Tensor) -> tf.Tensor:

@@ -19,6 +19,7 @@ Builder = Callable[[np.ndarray, np.ndarray, Settings, int], Any]
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (
     "gpflow_deep.presets.amortized",
+    "gpflow_deep.presets.bayesian_networks",
     "gpflow_deep.presets.fitc_ep",
     "gpflow_deep.presets.global_inducing",
     "gpflow_deep.presets.structured",

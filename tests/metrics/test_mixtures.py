@@ -99,7 +99,7 @@ def test_crps_of_point_masses_is_the_ensemble_score() -> None:
 def test_crps_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     Y, mixture = _mixture(seed=4, N=11)
     whole = metrics.crps(Y, *mixture)
-    monkeypatch.setattr(metrics, "_CHUNK_ELEMENTS", 20)
+    monkeypatch.setattr(metrics.mixtures, "_CHUNK_ELEMENTS", 20)
     np.testing.assert_allclose(metrics.crps(Y, *mixture), whole, rtol=1e-13)
 
 

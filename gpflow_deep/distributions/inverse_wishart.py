@@ -1,0 +1,187 @@
+"""Inverse Wishart matrices with any real degrees of freedom, by Bartlett's decomposition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import TensorType
+
+from ..numerics.gamma import gammas_from_normals
+from ..validation import check_positive_integer
+
+__all__ = ["Bartlett", "InverseWishart"]
+
+
+class _RealMatrix(tfp.distributions.Distribution):
+    """A law of square matrices with degrees of freedom ``df``, all of whose parameters have gradients."""
+
+    def __init__(
+        self, df: tf.Tensor, size: int, parameters: dict[str, Any], name: str, validate_args: bool
+    ) -> None:
+        known = tf.get_static_value(df)
+        if known is not None and not np.all(known > size - 1):
+            raise ValueError(f"df: expected more than {size - 1}, got {np.min(known):g}.")
+        self.df, self.size = df, size
+        super().__init__(
+            dtype=df.dtype,
+            reparameterization_type=tfp.distributions.FULLY_REPARAMETERIZED,
+            validate_args=validate_args,
+            allow_nan_stats=True,
+            parameters=parameters,
+            name=name,
+        )
+
+    def from_normals(self, normals: TensorType) -> tf.Tensor:
+        """Draws as a smooth function of standard normals [..., size, size]."""
+        raise NotImplementedError
+
+    def _sample_n(self, n: tf.Tensor, seed: Any = None) -> tf.Tensor:
+        shape = tf.concat([[n], self.batch_shape_tensor(), self.event_shape_tensor()], axis=0)
+        seed = tfp.random.sanitize_seed(seed)
+        return self.from_normals(tf.random.stateless_normal(shape, seed, dtype=self.dtype))
+
+    def _batch_shape(self) -> tf.TensorShape:
+        return self.df.shape
+
+    def _batch_shape_tensor(self) -> tf.Tensor:
+        return tf.shape(self.df)
+
+    def _event_shape(self) -> tf.TensorShape:
+        return tf.TensorShape([self.size, self.size])
+
+    def _event_shape_tensor(self) -> tf.Tensor:
+        return tf.constant([self.size, self.size])
+
+    def _halves(self) -> tf.Tensor:
+        """Half the degrees of freedom that each diagonal entry of Bartlett's factor has: [..., size]."""
+        return 0.5 * (self.df[..., None] - tf.range(self.size, dtype=self.dtype))
+
+
+class Bartlett(_RealMatrix):
+    r"""
+    The lower-triangular Cholesky factor A of a Wishart matrix of identity scale: independent entries,
+    :math:`A_{ii}^2 \sim \chi^2_{\nu - i}` (i from 0) and :math:`A_{ij} \sim N(0, 1)` below the diagonal
+    (Bartlett 1933; Ober & Aitchison 2021, Eq. 46).
+
+    :param df: degrees of freedom, any real number above size - 1; its shape is the batch shape.
+    :param size: number of rows.
+    :raises ValueError: for fewer degrees of freedom, where they are known.
+    """
+
+    def __init__(
+        self, df: TensorType, size: int, *, validate_args: bool = False, name: str = "Bartlett"
+    ) -> None:
+        parameters = dict(locals())
+        size = check_positive_integer(size, "size")
+        super().__init__(tf.convert_to_tensor(df), size, parameters, name, validate_args)
+
+    def from_normals(self, normals: TensorType) -> tf.Tensor:
+        """Draws as a smooth, increasing function of standard normals [..., size, size], entry by entry."""
+        normals = tf.convert_to_tensor(normals)
+        gammas = gammas_from_normals(self._halves(), tf.linalg.diag_part(normals))
+        return tf.linalg.set_diag(tf.linalg.band_part(normals, -1, 0), tf.sqrt(2.0 * gammas))
+
+    def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        halves, diagonal = self._halves(), tf.linalg.diag_part(value)
+        below = tf.linalg.set_diag(tf.linalg.band_part(value, -1, 0), tf.zeros_like(diagonal))
+        count = self.size * (self.size - 1) / 2
+        log_normals = -0.5 * (
+            tf.reduce_sum(tf.square(below), axis=[-2, -1]) + count * np.log(2.0 * np.pi)
+        )
+        log_chis = (
+            (2.0 * halves - 1.0) * tf.math.log(diagonal)
+            - 0.5 * tf.square(diagonal)
+            - (halves - 1.0) * np.log(2.0)
+            - tf.math.lgamma(halves)
+        )
+        return log_normals + tf.reduce_sum(log_chis, axis=-1)
+
+
+class InverseWishart(_RealMatrix):
+    r"""
+    The inverse Wishart distribution of positive definite matrices, with density proportional to
+    :math:`|X|^{-(\nu + p + 1)/2} \exp(-\tfrac12 \mathrm{tr}\, \Psi X^{-1})`, for real degrees of freedom.
+
+    Draws are :math:`C (A A^T)^{-1} C^T` with C the Cholesky factor of :math:`\Psi` and A by
+    :class:`Bartlett`: differentiable in both parameters (Ober & Aitchison 2021, Appendix C).
+
+    :param df: degrees of freedom nu, above p - 1.
+    :param scale_tril: the Cholesky factor C [..., p, p] of the scale matrix Psi; its batch shape is that of
+        ``df``.
+    :raises ValueError: for fewer degrees of freedom, where they are known.
+    """
+
+    def __init__(
+        self,
+        df: TensorType,
+        scale_tril: TensorType,
+        *,
+        validate_args: bool = False,
+        name: str = "InverseWishart",
+    ) -> None:
+        parameters = dict(locals())
+        self.scale_tril = tf.convert_to_tensor(scale_tril)
+        df = tf.convert_to_tensor(df, self.scale_tril.dtype)
+        super().__init__(df, self.scale_tril.shape[-1], parameters, name, validate_args)
+
+    def from_normals(self, normals: TensorType) -> tf.Tensor:
+        """Draws as a smooth function of standard normals [..., p, p]."""
+        factor = Bartlett(self.df, self.size).from_normals(normals)
+        scale = tf.broadcast_to(self.scale_tril, tf.shape(factor))
+        root = tf.linalg.triangular_solve(factor, tf.linalg.matrix_transpose(scale))  # A^-1 C^T
+        return tf.matmul(root, root, transpose_a=True)
+
+    def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        factor = tf.linalg.cholesky(value)
+        scale = tf.broadcast_to(self.scale_tril, tf.shape(factor))
+        trace = tf.reduce_sum(
+            tf.square(tf.linalg.triangular_solve(factor, scale)), axis=[-2, -1]
+        )  # of Psi X^-1
+        log_det = _log_determinant(factor)
+        return (
+            0.5 * self.df * (_log_determinant(self.scale_tril) - self.size * np.log(2.0))
+            - self._log_multivariate_gamma()
+            - 0.5 * (self.df + self.size + 1.0) * log_det
+            - 0.5 * trace
+        )
+
+    def _mean(self) -> tf.Tensor:
+        scale = tf.matmul(self.scale_tril, self.scale_tril, transpose_b=True)
+        excess = (self.df - self.size - 1.0)[..., None, None]
+        return tf.where(excess > 0.0, scale / excess, np.nan * scale)
+
+    def _log_multivariate_gamma(self) -> tf.Tensor:
+        constant = 0.25 * self.size * (self.size - 1) * np.log(np.pi)
+        return constant + tf.reduce_sum(tf.math.lgamma(self._halves()), axis=-1)
+
+
+def _log_determinant(factor: tf.Tensor) -> tf.Tensor:
+    """Of a matrix, by its Cholesky factor."""
+    return 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), axis=-1)
+
+
+@tfp.distributions.RegisterKL(InverseWishart, InverseWishart)
+def _kl(q: InverseWishart, p: InverseWishart, name: str | None = None) -> tf.Tensor:
+    """E_q[X^-1] = nu Psi^-1, E_q log|X| = log|Psi| - p log 2 - psi_p(nu / 2)."""
+    del name
+    expected_log_det = (
+        _log_determinant(q.scale_tril)
+        - q.size * np.log(2.0)
+        - tf.reduce_sum(tf.math.digamma(q._halves()), axis=-1)
+    )
+    ratio = tf.linalg.triangular_solve(q.scale_tril, p.scale_tril)
+    trace = tf.reduce_sum(tf.square(ratio), axis=[-2, -1])  # of Psi_p Psi_q^-1
+
+    def log_normaliser(d: InverseWishart) -> tf.Tensor:
+        by_scale = 0.5 * d.df * (_log_determinant(d.scale_tril) - d.size * np.log(2.0))
+        return by_scale - d._log_multivariate_gamma()
+
+    return (
+        log_normaliser(q)
+        - log_normaliser(p)
+        - 0.5 * (q.df - p.df) * expected_log_det
+        - 0.5 * q.df * (q.size - trace)
+    )

@@ -1,0 +1,70 @@
+"""
+Design matrices: the inputs of a Bayesian layer's units at its inducing points, by what a Gaussian posterior
+of the weights needs of them. Those of a convolution are never written out.
+
+Shapes: S draws of the inducing inputs (or one), K sets of precisions, M inducing points, D inputs of a unit.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import tensorflow as tf
+
+from ...numerics.linalg import rows_times
+
+__all__ = ["Design", "ExplicitDesign"]
+
+
+class Design(Protocol):
+    """A design matrix X, of one row for each observation of a unit's output."""
+
+    @property
+    def num_observations(self) -> int:
+        """How many rows it has."""
+
+    @property
+    def fan_in(self) -> int:
+        """How many columns it has, D."""
+
+    def scale(self, roots: tf.Tensor) -> Design:
+        """The rows of each inducing point times a number: [K, M]."""
+
+    def gram(self) -> tf.Tensor:
+        """X^T X: [S, K, D, D]."""
+
+    def project(self, rows: tf.Tensor) -> tf.Tensor:
+        """``rows`` X, for [S or 1, T, observations], K = 1 or T: [S, T, D]."""
+
+
+class ExplicitDesign:
+    """
+    A design matrix as it is.
+
+    :param matrix: [S, K, M, D].
+    """
+
+    def __init__(self, matrix: tf.Tensor) -> None:
+        self.matrix = matrix
+
+    @property
+    def num_observations(self) -> int:
+        """M."""
+        return int(self.matrix.shape[2])
+
+    @property
+    def fan_in(self) -> int:
+        """D."""
+        return int(self.matrix.shape[3])
+
+    def scale(self, roots: tf.Tensor) -> ExplicitDesign:
+        """See :class:`Design`."""
+        return ExplicitDesign(self.matrix * roots[..., None])
+
+    def gram(self) -> tf.Tensor:
+        """See :class:`Design`."""
+        return tf.matmul(self.matrix, self.matrix, transpose_a=True)
+
+    def project(self, rows: tf.Tensor) -> tf.Tensor:
+        """See :class:`Design`."""
+        return rows_times(rows, self.matrix)

@@ -1,0 +1,147 @@
+"""
+What a Bayesian neural network is put together from: connected layers, and a posterior for each random
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.base import Parameter, TensorType
+
+from ..layers import GPLayer
+from ..layers.bayesian import BayesianDense, BayesianLayer, NetworkLayer, connect, random_layers
+from ..posteriors.layerwise import LayerPosterior
+from ..posteriors.pseudo_observations import PseudoObservations
+from ..posteriors.weights import (
+    FactorisedWeights,
+    WeightPosterior,
+    WeightSpec,
+)
+from ..validation import check_inputs, check_positive_integer
+from .global_inducing_parts import initialise
+
+__all__ = ["NetworkPosteriors", "build_weight_posteriors", "connect_layers", "image_inputs"]
+
+NetworkPosteriors = Callable[[WeightSpec], WeightPosterior] | Sequence[Callable[..., Any]]
+
+
+def image_inputs(inducing_inputs: Any) -> Parameter | None:
+    """Inducing inputs [M, ...] as a parameter; one that is a parameter stays the caller's own."""
+    if inducing_inputs is None or isinstance(inducing_inputs, Parameter):
+        return inducing_inputs
+    array = np.asarray(inducing_inputs)
+    if array.ndim < 2:
+        raise ValueError(
+            f"inducing_inputs: expected [M, D] or [M, H, W, C], got shape {list(array.shape)}."
+        )
+    rows = check_inputs(array.reshape([len(array), -1]), "inducing_inputs")
+    return Parameter(rows.reshape(array.shape), dtype=gpflow.default_float())
+
+
+def connect_layers(
+    layers: Sequence[Any], inducing_inputs: Parameter | None, input_shape: Any
+) -> tuple[list[Any], tuple[int, ...]]:
+    """
+    The layers, each of which knows its shapes, and the shape of one point's input.
+
+    :raises TypeError: for anything that is no layer of a network.
+    :raises ValueError: where they do not fit each other.
+    """
+    if not isinstance(layers, Sequence) or not layers:
+        raise TypeError(f"layers: expected a non-empty sequence of layers, got {layers!r}.")
+    *below, last = layers
+    for layer in below:
+        if not isinstance(layer, NetworkLayer):
+            raise TypeError(f"layers: expected layers of a network below the last, got {layer!r}.")
+    if not isinstance(last, (BayesianDense, GPLayer)):
+        raise TypeError(f"layers: expected BayesianDense or GPLayer as the last one, got {last!r}.")
+    if last.mixing is not None:
+        raise ValueError(
+            f"layers: expected a kernel that does not mix its GPs, got {type(last.kernel).__name__}."
+        )
+    if isinstance(last, GPLayer) and last.inducing_variable is not None:
+        raise ValueError(
+            "layers: expected a GPLayer without an inducing variable, as its inducing inputs come through"
+            f" the layers below, got {type(last.inducing_variable).__name__}."
+        )
+    shape = _input_shape(inducing_inputs, input_shape)
+    connect(layers, shape)
+    found = random_layers(layers)
+    if len({id(layer) for layer in found}) < len(found):
+        raise ValueError("layers: expected each random layer once, got one twice.")
+    return list(layers), shape
+
+
+def _input_shape(inducing_inputs: Parameter | None, input_shape: Any) -> tuple[int, ...]:
+    if inducing_inputs is None:
+        if input_shape is None:
+            raise ValueError("input_shape: expected it without inducing_inputs, got None.")
+        sizes = [input_shape] if isinstance(input_shape, int) else input_shape
+        return tuple(check_positive_integer(size, "input_shape") for size in sizes)
+    if input_shape is not None:
+        raise ValueError(
+            f"input_shape: expected None beside inducing_inputs, which have it, got {input_shape!r}."
+        )
+    return tuple(inducing_inputs.shape[1:])
+
+
+def build_weight_posteriors(
+    posterior: NetworkPosteriors,
+    layers: Sequence[BayesianLayer | GPLayer],
+    num_inducing: int,
+    pseudo_outputs: TensorType | None,
+    seed: int,
+) -> list[Any]:
+    """
+    The posterior of each random layer, with its initial values.
+
+    :param num_inducing: inducing points; 0 for none.
+    :raises TypeError: where ``posterior`` makes something else.
+    :raises ValueError: where there are not as many as layers, or inducing inputs are missing.
+    """
+    if isinstance(posterior, Sequence):
+        builders = list(posterior)
+    else:
+        builders = [PseudoObservations if isinstance(x, GPLayer) else posterior for x in layers]
+    if len(builders) != len(layers):
+        raise ValueError(
+            f"posterior: expected one, or one for each of {len(layers)} random layers, got"
+            f" {len(builders)}."
+        )
+    posteriors: list[Any] = []
+    for index, (layer, build) in enumerate(zip(layers, builders)):
+        kind: type = WeightPosterior
+        if isinstance(layer, GPLayer):
+            kind = LayerPosterior
+            if not num_inducing:
+                raise ValueError("inducing_inputs: expected some for a GPLayer, got None.")
+            q = build(layer.num_latent_gps, num_inducing)
+        else:
+            sizes = layer.num_outputs, layer.fan_in, num_inducing, layer.num_positions
+            q = build(WeightSpec(*sizes, seed=seed + index))
+        if not isinstance(q, kind):
+            raise TypeError(
+                f"posterior: expected a function that makes a {kind.__name__} for {layer.name}, got {q!r}."
+            )
+        posteriors.append(q)
+    _check_local_reparameterisation(posteriors)
+    # Of the posteriors of weights, those that have pseudo-observations.
+    observed: list[Any] = [getattr(q, "observations", q) for q in posteriors]
+    initialise(observed, pseudo_outputs, seed)
+    return posteriors
+
+
+def _check_local_reparameterisation(posteriors: Sequence[Any]) -> None:
+    """The draws of outputs are each point's own; a posterior above needs the weights that they all share."""
+    coupled = False
+    for q in reversed(posteriors):
+        if isinstance(q, FactorisedWeights) and q.local_reparameterisation and coupled:
+            raise ValueError(
+                "posterior: expected no local_reparameterisation below a layer whose posterior uses its"
+                " inducing inputs."
+            )
+        coupled |= isinstance(q, LayerPosterior) or q.uses_inducing_inputs

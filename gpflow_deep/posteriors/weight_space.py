@@ -1,0 +1,114 @@
+r"""
+The Gaussian posterior of white weights given pseudo-observations, in weight space: where a unit has fewer
+inputs than there are pseudo-observations, the smaller of two forms of one thing
+(:class:`~gpflow_deep.posteriors.PseudoObservations` has the other).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from ..numerics.linalg import cholesky, rows_times
+
+__all__ = ["WeightSpace", "WhiteWeights"]
+
+
+class WhiteWeights(Protocol):
+    """The posterior of weights that are N(0, I) under the prior: a named tuple of tensors."""
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """Draws of the weights [S, T, D] from standard normals."""
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        """log p(w) - log q(w) at draws [S, T, D]: [S]."""
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL divergence from the prior: [S], or [1] for all draws."""
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance [S, N, T] of the units' outputs, the weights integrated out.
+
+        :param features: inputs, as they meet white weights: [S, N, D].
+        """
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance over the points: [S, 1 or T, N, N]."""
+
+
+class WeightSpace(NamedTuple):
+    r"""
+    In terms of :math:`C C^T = I + X^T \Lambda X` for white weights w with prior N(0, I): covariance
+    :math:`(C C^T)^{-1}`, mean :math:`C^{-T} C^{-1} X^T \Lambda v` (Ober & Aitchison 2021, Eqs. 10 and 11).
+
+    Shapes: S draws, K = T units where each has its own precisions, else 1.
+    """
+
+    factor: tf.Tensor  # C: [S, K, D, D]
+    inverse: tf.Tensor  # C^-1: [S, K, D, D]
+    scaled: tf.Tensor  # C^-1 X^T Lambda v: [S, T, D]
+
+    @classmethod
+    def from_statistics(cls, gram: tf.Tensor, cross: tf.Tensor, name: str) -> WeightSpace:
+        """
+        From sums over the pseudo-observations.
+
+        :param gram: X^T Lambda X [S, K, D, D].
+        :param cross: X^T Lambda v [S, T, D].
+        :param name: of the posterior, for error messages.
+        """
+        precision = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
+        factor = cholesky(precision, f"I + X^T Lambda X of {name}", {})
+        # No eigenvalue is below 1: this inverse loses nothing.
+        eye = tf.eye(gram.shape[-1], dtype=gram.dtype)
+        inverse = tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
+        return cls(factor, inverse, rows_times(cross, inverse, transpose=True))
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """Draws of the weights [S, T, D] from standard normals of that shape."""
+        return rows_times(self.scaled + noise[0], self.inverse)
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        """log p(w) - log q(w) at draws [S, T, D]: [S]."""
+        normals = rows_times(weights, self.factor) - self.scaled
+        squares = tf.reduce_sum(tf.square(normals) - tf.square(weights), axis=[1, 2])
+        return 0.5 * squares + self._log_det_scale()
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL divergence from the prior: [S], or [1] for all draws."""
+        mean = rows_times(self.scaled, self.inverse)
+        traces = tf.reduce_sum(tf.square(self.inverse), axis=[1, 2, 3])
+        size = tf.cast(tf.reduce_prod(tf.shape(mean)[1:]), mean.dtype)
+        squares = tf.reduce_sum(tf.square(mean), axis=[1, 2])
+        return 0.5 * (squares + self._copies() * traces - size) - self._log_det_scale()
+
+    def _log_det_scale(self) -> tf.Tensor:
+        """log |C^-1|, over all units."""
+        logs = tf.math.log(tf.linalg.diag_part(self.inverse))
+        return self._copies() * tf.reduce_sum(logs, axis=[1, 2])
+
+    def _copies(self) -> int:
+        """How many units share one C."""
+        return int(self.scaled.shape[1] // self.factor.shape[1])
+
+    def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        columns = tf.linalg.matrix_transpose(features)[:, None]  # [S, 1, D, N]
+        scale = tf.matmul(self.inverse, columns)  # [S, K, D, N]
+        return tf.linalg.matrix_transpose(rows_times(self.scaled, scale)), scale
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance [S, N, T] of the units' outputs, the weights integrated out.
+
+        :param features: inputs, as they meet white weights: [S, N, D].
+        """
+        mean, scale = self._mean_and_scale(features)
+        variance = tf.linalg.matrix_transpose(tf.reduce_sum(tf.square(scale), axis=-2))
+        return mean, tf.broadcast_to(variance, tf.shape(mean))
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance over the points: [S, K, N, N]."""
+        mean, scale = self._mean_and_scale(features)
+        return mean, tf.matmul(scale, scale, transpose_a=True)

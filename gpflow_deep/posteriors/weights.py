@@ -1,0 +1,306 @@
+"""
+Approximate posteriors over the weights of one Bayesian layer: what they may take from its inducing inputs,
+and from the draw of its prior precision.
+
+Shapes: S draws, T units with D weights each, M inducing points, N points.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Protocol
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import Module, Parameter
+
+from ..layers.bayesian.designs import Design, ExplicitDesign
+from ..layers.bayesian.precisions import Precision
+from ..validation import check_positive_integer
+from .pseudo_observations import PseudoObservations
+from .weight_space import WhiteWeights
+
+__all__ = [
+    "FactorisedWeights",
+    "GlobalInducingWeights",
+    "LocalInducingWeights",
+    "PriorWeights",
+    "WeightConditional",
+    "WeightPosterior",
+    "WeightSpec",
+]
+
+
+class WeightSpec(NamedTuple):
+    """What the posterior of a layer's weights must know of the layer."""
+
+    num_outputs: int  # T
+    fan_in: int  # D
+    num_inducing: int = 0  # M; 0 where there are no inducing inputs
+    num_positions: int = 1  # of the output of one point, at each of which the units have an output
+    seed: int = 0  # of initial values
+
+
+class WeightConditional(Protocol):
+    """q(weights | inducing inputs, prior precision): a named tuple of tensors."""
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """Draws of the weights [S, T, D] from standard normals of the posterior's ``noise_shapes``."""
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        """log p - log q of draws [S, T, D], both given the prior precision: [S]."""
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL divergence from the prior of that precision: [S], or [1] for all draws."""
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance [S, N, T] of the units' outputs for inputs [S or 1, N, D]."""
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Likewise with the covariance over the points: [S, 1 or T, N, N]."""
+
+
+class WeightPosterior(Module, ABC):
+    """
+    A posterior over the weights of one layer.
+
+    :param spec: of the layer.
+    """
+
+    uses_inducing_inputs = False
+    """Whether it depends on the layer's inducing inputs."""
+
+    def __init__(self, spec: WeightSpec, *, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.num_outputs = check_positive_integer(spec.num_outputs, "num_outputs")
+        self.fan_in = check_positive_integer(spec.fan_in, "fan_in")
+
+    def noise_shapes(self, num_samples: int | None) -> list[list[int | None]]:
+        """Of the standard normals that a draw of the weights takes."""
+        return [[num_samples, self.num_outputs, self.fan_in]]
+
+    @abstractmethod
+    def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
+        """
+        The posterior given the layer's inducing inputs and a draw of its prior precision.
+
+        :param design: the design matrix at the inducing inputs, where the posterior uses them.
+        """
+
+
+class PriorWeights(WeightPosterior):
+    """The prior itself: random features that the data do not touch."""
+
+    def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
+        del design
+        return _Unwhitened(precision, _StandardNormal(tf.zeros([self.num_outputs])))
+
+
+class FactorisedWeights(WeightPosterior):
+    """
+    Independent Gaussian weights, whatever the inducing inputs and the prior precision are: mean-field
+    variational inference (Blundell et al. 2015).
+
+    :param spec: of the layer.
+    :param local_reparameterisation: draw in training each point's outputs, rather than the weights (Kingma,
+        Salimans & Welling 2015). For that no layer above may have a posterior that uses inducing inputs:
+        these need the same weights.
+    :param initial_scale: of the weights' standard deviations, in units of 1/sqrt(D); the means start as draws
+        from N(0, 1/D).
+    """
+
+    def __init__(
+        self,
+        spec: WeightSpec,
+        *,
+        local_reparameterisation: bool = False,
+        initial_scale: float = 0.05,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(spec, name=name)
+        self.local_reparameterisation = bool(local_reparameterisation)
+        shape = [self.num_outputs, self.fan_in]
+        # In units of 1/sqrt(D), so that all parameters are of order one (Ober & Aitchison 2021, Appendix G).
+        self.scaled_mean = Parameter(
+            np.random.default_rng(spec.seed).standard_normal(shape), dtype=gpflow.default_float()
+        )
+        self.log_variance = Parameter(
+            np.full(shape, 2.0 * np.log(initial_scale)), dtype=gpflow.default_float()
+        )
+
+    def condition(self, design: Design | None, precision: Precision) -> FactorisedConditional:
+        del design
+        mean = self.scaled_mean / np.sqrt(self.fan_in)
+        variance = tf.exp(self.log_variance) / self.fan_in
+        return FactorisedConditional(
+            precision,
+            precision.diagonal(self.fan_in),
+            precision.log_det_root(self.fan_in),
+            mean[None],
+            variance[None],
+        )
+
+
+class FactorisedConditional(NamedTuple):
+    """Independent Gaussian weights, beside the prior of one precision P = G G^T."""
+
+    precision: Precision
+    diagonal: tf.Tensor  # of P: [S, D]
+    log_det_root: tf.Tensor  # log |G|: [S]
+    mean: tf.Tensor  # [1, T, D]
+    variance: tf.Tensor  # [1, T, D]
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return self.mean + tf.sqrt(self.variance) * noise[0]
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        normals = tf.square(weights - self.mean) / self.variance
+        white = tf.square(self.precision.whiten_weights(weights))
+        return 0.5 * tf.reduce_sum(normals - white, axis=[1, 2]) + self._log_det()
+
+    def prior_kl(self) -> tf.Tensor:
+        squares = tf.square(self.precision.whiten_weights(self.mean))
+        traces = self.diagonal[:, None] * self.variance
+        return 0.5 * tf.reduce_sum(squares + traces - 1.0, axis=[1, 2]) - self._log_det()
+
+    def _log_det(self) -> tf.Tensor:
+        """Of the posterior's standard deviations over the prior's."""
+        own = 0.5 * tf.reduce_sum(tf.math.log(self.variance), axis=[1, 2])
+        return own + self.mean.shape[1] * self.log_det_root
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mean = tf.matmul(features, self.mean, transpose_b=True)
+        return mean, tf.matmul(tf.square(features), self.variance, transpose_b=True)
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        scaled = features[:, None] * tf.sqrt(self.variance)[:, :, None]  # [S, T, N, D]
+        mean = tf.matmul(features, self.mean, transpose_b=True)
+        return mean, tf.matmul(scaled, scaled, transpose_b=True)
+
+
+class GlobalInducingWeights(WeightPosterior):
+    """
+    The prior times a Gaussian pseudo-likelihood of the layer's outputs at its inducing inputs, which come
+    through the layers below: Bayesian linear regression in every layer (Ober & Aitchison 2021, Eqs. 8 to 11).
+
+    :param spec: of the layer; its number of inducing points is M.
+    :param precision: "shared", one precision for each inducing point (at all positions of an image);
+        "separate", each unit its own; or "full", a matrix [M, M] for all units. At the start the
+        pseudo-observations are standard normal, and of precision e^-4.
+    :raises ValueError: without inducing points.
+    """
+
+    uses_inducing_inputs = True
+
+    def __init__(
+        self,
+        spec: WeightSpec,
+        *,
+        precision: str = "shared",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(spec, name=name)
+        if not spec.num_inducing:
+            raise ValueError(f"inducing_inputs: expected some for {type(self).__name__}, got None.")
+        self.observations = PseudoObservations(
+            spec.num_outputs,
+            spec.num_inducing,
+            precision=precision,
+            num_positions=spec.num_positions,
+            seed=spec.seed,
+        )
+        self._in_function_space = spec.num_positions == 1 and spec.num_inducing < spec.fan_in
+
+    def noise_shapes(self, num_samples: int | None) -> list[list[int | None]]:
+        shapes = super().noise_shapes(num_samples)
+        if self._in_function_space:
+            shapes.append([num_samples, self.num_outputs, self.observations.num_inducing])
+        return shapes
+
+    def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
+        if design is None:
+            raise ValueError(f"design: expected one for {type(self).__name__}, got None.")
+        return _Unwhitened(precision, self.observations.condition_weights(design, precision))
+
+
+class LocalInducingWeights(GlobalInducingWeights):
+    """
+    Likewise with inducing inputs of the layer's own, in place of those that come through the layers below: D
+    of them, the constant's column included, standard normal at the start. For dense layers.
+
+    :param spec: of the layer.
+    :param precision: see :class:`GlobalInducingWeights`.
+    :raises ValueError: for a convolution.
+    """
+
+    uses_inducing_inputs = False
+
+    def __init__(
+        self,
+        spec: WeightSpec,
+        *,
+        precision: str = "shared",
+        name: str | None = None,
+    ) -> None:
+        if spec.num_positions > 1:
+            raise ValueError(
+                "posterior: expected another one than LocalInducingWeights for a convolution."
+            )
+        spec = spec._replace(num_inducing=spec.fan_in)
+        super().__init__(spec, precision=precision, name=name)
+        self.inducing_inputs = Parameter(
+            np.random.default_rng([spec.seed, 1]).standard_normal([self.fan_in] * 2),
+            dtype=gpflow.default_float(),
+        )
+
+    def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
+        del design
+        own = ExplicitDesign(tf.convert_to_tensor(self.inducing_inputs)[None, None])
+        return super().condition(own, precision)
+
+
+class _Unwhitened(NamedTuple):
+    """Weights whose white ones have a posterior."""
+
+    precision: Precision
+    white: WhiteWeights
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return self.precision.unwhiten(self.white.sample(noise))
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        return self.white.log_ratio(self.precision.whiten_weights(weights))
+
+    def prior_kl(self) -> tf.Tensor:
+        return self.white.prior_kl()
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.white.moments(self.precision.whiten(features))
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.white.joint_moments(self.precision.whiten(features))
+
+
+class _StandardNormal(NamedTuple):
+    """White weights as they are under the prior."""
+
+    units: tf.Tensor  # [T], for their number
+
+    def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return noise[0]
+
+    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(weights[:, 0, 0])
+
+    def prior_kl(self) -> tf.Tensor:
+        return tf.zeros([1], gpflow.default_float())
+
+    def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        variance = tf.reduce_sum(tf.square(features), axis=-1, keepdims=True)
+        variance = tf.tile(variance, [1, 1, self.units.shape[0]])
+        return tf.zeros_like(variance), variance
+
+    def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mean, _ = self.moments(features)
+        return mean, tf.matmul(features, features, transpose_b=True)[:, None]

@@ -1,0 +1,75 @@
+"""
+Bayesian neural networks as in Ober & Aitchison 2021 for the studies: ReLU networks with each posterior and
+prior of their Tables 4 to 6, by names such as `bnn-global-inducing-scale`.
+
+Their setting is `--layers 3 --hidden-dim 50 --num-inducing 100 --num-samples 10 --steps 10000 --learning-rate
+0.01`, at a constant rate and without early stopping: `--decay-rate 1 --validation-fraction 0`, with all the
+data in a batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gpflow
+import numpy as np
+
+from gpflow_deep.initialisation import inducing_data
+from gpflow_deep.layers.bayesian import Activation, BayesianDense
+from gpflow_deep.models import GlobalInducingBNN
+from gpflow_deep.posteriors import (
+    FactorisedWeights,
+    GlobalInducingWeights,
+    LocalInducingWeights,
+)
+
+from .registry import register
+from .settings import Settings
+
+__all__ = ["bayesian_network"]
+
+_POSTERIORS: dict[str, Any] = {
+    "factorised": partial(FactorisedWeights, local_reparameterisation=True),
+    "local-inducing": LocalInducingWeights,
+    "global-inducing": GlobalInducingWeights,
+}
+_PRIORS = ("neal", "standard", "scale")
+
+
+def bayesian_network(
+    X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, *, posterior: str, prior: str
+) -> GlobalInducingBNN:
+    """
+    A ReLU network; a global inducing one starts with training points as inducing inputs.
+
+    :param X: standardised inputs [N, D].
+    :param Y: standardised targets [N, P].
+    :param settings: its layers are those of weights, the output's included.
+    :param seed: of initial values and predictions.
+    :param posterior: "factorised", "local-inducing" or "global-inducing".
+    :param prior: "neal", "standard" or "scale".
+    """
+    layers: list[Any] = []
+    for width in settings.hidden_dims(X.shape[1]):
+        layers += [BayesianDense(width, prior), Activation("relu")]
+    start: dict[str, Any] = {"input_shape": X.shape[1]}
+    if posterior == "global-inducing":
+        U0, V = inducing_data(X, Y, settings.num_inducing, seed=seed)
+        start = {"inducing_inputs": U0, "pseudo_outputs": V}
+    return GlobalInducingBNN(
+        [*layers, BayesianDense(Y.shape[1], prior)],
+        gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance),
+        posterior=_POSTERIORS[posterior],
+        num_samples=settings.num_samples,
+        num_data=len(X),
+        seed=seed,
+        **start,
+    )
+
+
+for _posterior in _POSTERIORS:
+    for _prior in _PRIORS:
+        register(f"bnn-{_posterior}-{_prior}")(
+            partial(bayesian_network, posterior=_posterior, prior=_prior)
+        )

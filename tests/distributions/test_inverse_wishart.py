@@ -1,0 +1,152 @@
+"""Wishart laws: densities, draws, gradients, divergences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from gpflow_deep.distributions import Bartlett, InverseWishart
+from gpflow_deep.numerics.gamma import gammas_from_normals
+
+_RNG = np.random.default_rng(0)
+SCALE = _RNG.standard_normal((3, 3))
+SCALE = SCALE @ SCALE.T + np.eye(3)
+NORMALS = _RNG.standard_normal((5, 3, 3))
+
+
+# ---------------------------------------------------------------- gammas
+
+
+@given(st.floats(0.3, 500.0), st.floats(-6.0, 6.0))
+def test_gammas_are_the_quantiles(concentration: float, normal: float) -> None:
+    value = gammas_from_normals(tf.constant([concentration], tf.float64), [normal])
+    tail = stats.norm.cdf(-abs(normal))
+    quantile = stats.gamma.ppf if normal < 0 else stats.gamma.isf
+    np.testing.assert_allclose(value, quantile(tail, concentration), rtol=1e-9)
+
+
+@pytest.mark.parametrize("normal", [-3.0, 0.2, 2.5])
+@pytest.mark.parametrize("concentration", [0.7, 1.0, 4.4, 80.0])
+def test_gammas_have_the_derivatives_of_the_quantiles(concentration: float, normal: float) -> None:
+    a, z = tf.Variable(concentration, dtype=tf.float64), tf.Variable(normal, dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        value = gammas_from_normals(a, z)
+    slopes = tape.gradient(value, [a, z])
+    _assert_slopes(lambda a, z: float(gammas_from_normals(a, z)), [a, z], slopes)
+
+
+def test_gammas_in_single_precision() -> None:
+    z = np.linspace(-4.0, 4.0, 20)
+    single = gammas_from_normals(tf.constant(3.2), tf.constant(z, tf.float32))
+    assert single.dtype == tf.float32
+    double = gammas_from_normals(tf.constant(3.2, tf.float64), z)
+    np.testing.assert_allclose(single, double, rtol=1e-4)
+
+
+# ---------------------------------------------------------------- densities
+
+
+@pytest.mark.parametrize("df", [3.0, 7.3])
+def test_density_of_bartlett_is_the_wishart_density_with_its_jacobian(df: float) -> None:
+    A = Bartlett(np.float64(df), 3).from_normals(NORMALS)
+    wishart = tfp.distributions.WishartTriL(np.float64(df), scale_tril=np.eye(3))
+    powers = np.arange(3, 0, -1)
+    log_jacobian = 3 * np.log(2.0) + np.log(tf.linalg.diag_part(A)) @ powers
+    np.testing.assert_allclose(
+        Bartlett(np.float64(df), 3).log_prob(A),
+        wishart.log_prob(tf.matmul(A, A, transpose_b=True)) + log_jacobian,
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("df", [2.5, 3.0, 9.75])
+def test_density(df: float) -> None:
+    law = InverseWishart(df, np.linalg.cholesky(SCALE))
+    X = law.sample(4, seed=1)
+    expected = stats.invwishart(df, SCALE).logpdf(np.moveaxis(X.numpy(), 0, -1))
+    np.testing.assert_allclose(law.log_prob(X), expected, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- draws
+
+
+def test_draws_have_the_law() -> None:
+    """Of real degrees of freedom: the inverse has the Wishart's mean, X the inverse Wishart's."""
+    law = InverseWishart([8.6, 4.2], np.linalg.cholesky([SCALE, SCALE]))
+    X = law.sample(20000, seed=2).numpy()
+    assert X.shape == (20000, 2, 3, 3)
+    inverse = np.linalg.inv(X)
+    error = inverse.std(axis=0) / np.sqrt(20000)
+    expected = np.array([8.6, 4.2])[:, None, None] * np.linalg.inv(SCALE)
+    assert (np.abs(inverse.mean(axis=0) - expected) < 4.5 * error).all()
+    error = X[:, 0].std(axis=0) / np.sqrt(20000)
+    assert (np.abs(X[:, 0].mean(axis=0) - law.mean()[0]) < 4.5 * error).all()
+    log_det = np.linalg.slogdet(X)[1][:, 0]
+    other = np.linalg.slogdet(stats.invwishart(8.6, SCALE).rvs(2000, random_state=0))[1]
+    assert stats.ks_2samp(log_det, other).pvalue > 1e-3
+
+
+def test_gradients_of_draws_and_densities() -> None:
+    """In all parameters, by finite differences."""
+
+    def draw_and_density(df: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+        law = InverseWishart(df, tf.linalg.band_part(factor, -1, 0))
+        X = law.from_normals(NORMALS)
+        return tf.reduce_sum(X * SCALE) + tf.reduce_sum(law.log_prob(0.9 * X + 0.1 * SCALE))
+
+    parameters = [
+        tf.Variable(4.4, dtype=tf.float64),
+        tf.Variable(np.linalg.cholesky(SCALE)),
+    ]
+    with tf.GradientTape() as tape:
+        value = draw_and_density(*parameters)
+    slopes = tape.gradient(value, parameters)
+    _assert_slopes(lambda *p: float(draw_and_density(*p)), parameters, slopes)
+
+
+def test_the_divergence_is_the_average_log_ratio() -> None:
+    q = InverseWishart(6.3, np.linalg.cholesky(SCALE))
+    p = InverseWishart(4.0, 1.5 * np.eye(3))
+    X = q.sample(50000, seed=3)
+    ratios = q.log_prob(X) - p.log_prob(X)
+    error = np.std(ratios) / np.sqrt(50000)
+    divergence = tfp.distributions.kl_divergence(q, p)
+    assert abs(divergence - np.mean(ratios)) < 4.5 * error
+    np.testing.assert_allclose(tfp.distributions.kl_divergence(q, q), 0.0, atol=1e-12)
+
+
+def test_inside_a_compiled_function_and_in_single_precision() -> None:
+    @tf.function(autograph=False)
+    def draws(df: tf.Tensor) -> tf.Tensor:
+        return InverseWishart(df, tf.eye(3)).sample(2, seed=[1, 2])
+
+    X = draws(tf.constant(5.5))
+    assert X.dtype == tf.float32 and np.linalg.eigvalsh(X).min() > 0
+
+
+@pytest.mark.parametrize("df", [2.0, [5.0, 1.0], np.nan])
+def test_too_few_degrees_of_freedom(df: float) -> None:
+    with pytest.raises(ValueError, match="df: expected more than 2, got"):
+        InverseWishart(tf.constant(df, tf.float64), tf.eye(3, dtype=tf.float64))
+
+
+def _assert_slopes(
+    function: Callable[..., float], parameters: list[tf.Variable], slopes: list[tf.Tensor]
+) -> None:
+    for position, (parameter, slope) in enumerate(zip(parameters, slopes, strict=True)):
+        values = [p.numpy() for p in parameters]
+        direction = np.tril(np.ones(parameter.shape)) if parameter.shape.rank else 1.0
+        ends = []
+        for step in (1e-6, -1e-6):
+            values[position] = parameter.numpy() + step * direction
+            ends.append(function(*map(tf.constant, values)))
+        np.testing.assert_allclose(
+            np.sum(slope * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8
+        )

@@ -1,0 +1,390 @@
+"""What a Bayesian neural network must agree with: GPs, exact limits, itself in other guises, sampling."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.base import Module
+
+import gpflow_deep as gd
+from gpflow_deep.layers import BayesianConv2D, BayesianDense, GPLayer
+from gpflow_deep.layers.bayesian import (
+    Activation,
+    Flatten,
+    GroupNormalization,
+    MaxPool2D,
+    Residual,
+)
+from gpflow_deep.models.global_inducing_bnn import _GivenWeights
+from gpflow_deep.posteriors import (
+    FactorisedWeights,
+    GlobalInducingWeights,
+    LocalInducingWeights,
+    PriorWeights,
+    PseudoObservations,
+)
+from tests.models.contract import (
+    PREDICTIONS,
+    XNEW,
+    X,
+    Y,
+    assert_close,
+    differ,
+    fix_draws,
+    gradients,
+    randomise,
+)
+
+ESTIMATORS = ("marginal", "analytic_kl", "monte_carlo")
+LOCALLY = partial(FactorisedWeights, local_reparameterisation=True)
+MIXES: dict[str, Any] = {
+    "global": GlobalInducingWeights,
+    "separate": partial(GlobalInducingWeights, precision="separate"),
+    "local": LocalInducingWeights,
+    "factorised": FactorisedWeights,
+    "locally reparameterised": LOCALLY,
+    "factorised below": [FactorisedWeights, GlobalInducingWeights],
+    "random features below": [PriorWeights, GlobalInducingWeights],
+}
+
+
+def _model(
+    posterior: Any = GlobalInducingWeights, prior: str = "neal", top: Any = None, **settings: Any
+) -> gd.models.GlobalInducingBNN:
+    layers = [BayesianDense(4, prior), Activation("tanh"), top or BayesianDense(1, prior)]
+    settings = {"num_data": len(X), "num_samples": 4, "num_prediction_samples": 8, **settings}
+    likelihood = settings.pop("likelihood", None) or gpflow.likelihoods.Gaussian(0.1)
+    model = gd.models.GlobalInducingBNN(layers, likelihood, X[:6], posterior=posterior, **settings)
+    randomise(model, scale=0.1)
+    return model
+
+
+def _conv_model(**settings: Any) -> tuple[gd.models.GlobalInducingBNN, np.ndarray, np.ndarray]:
+    """A network with all kinds of layers, and images of three classes."""
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal([12, 6, 6, 2])
+    block = Residual(
+        [BayesianConv2D(3, stride=2, prior="spatial"), Activation(), BayesianConv2D(3)],
+        [BayesianConv2D(3, 1, 2, prior="scale")],
+    )
+    layers = [block, GroupNormalization(), Activation(), MaxPool2D(2), Flatten(), BayesianDense(3)]
+    settings = {"num_samples": 2, "num_data": 12, "num_prediction_samples": 4, **settings}
+    likelihood = gpflow.likelihoods.Softmax(3)
+    model = gd.models.GlobalInducingBNN(layers, likelihood, images[:4], **settings)
+    return model, images.reshape([12, -1]), rng.integers(3, size=[12, 1])
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("precision", ["shared", "separate", "full"])
+def test_one_layer_is_a_gp_with_a_linear_kernel(precision: str) -> None:
+    """Weight space and function space by two models."""
+    network = gd.models.GlobalInducingBNN(
+        [BayesianDense(1, "standard")],
+        gpflow.likelihoods.Gaussian(0.1),
+        X[:6],
+        posterior=partial(GlobalInducingWeights, precision=precision),
+    )
+    kernel = gpflow.kernels.Linear() + gpflow.kernels.Constant()
+    gpflow.config.set_default_jitter(1e-10)
+    gps = gd.models.GlobalInducingDeepGP(
+        [GPLayer(kernel, X[:6], 1)],
+        gpflow.likelihoods.Gaussian(0.1),
+        posterior=partial(PseudoObservations, precision=precision),
+    )
+    (q,), (other,) = network.inducing_posteriors, gps.inducing_posteriors
+    randomise(q.observations)
+    gpflow.utilities.multiple_assign(other, gpflow.utilities.read_values(q.observations))
+    assert_close(network.elbo((X, Y)), gps.elbo((X, Y)), rtol=1e-6)
+    assert_close(network.predict_f(XNEW), gps.predict_f(XNEW), rtol=1e-6, atol=1e-8)
+    joint = network.predict_f(XNEW, full_cov=True), gps.predict_f(XNEW, full_cov=True)
+    assert_close(*joint, rtol=1e-6, atol=1e-7)
+
+
+def test_one_layer_reaches_the_exact_evidence() -> None:
+    """Inducing points at the data, observed as the targets are: Bayesian linear regression."""
+    model = gd.models.GlobalInducingBNN(
+        [BayesianDense(1)], gpflow.likelihoods.Gaussian(0.1), X, pseudo_outputs=Y
+    )
+    model.inducing_posteriors[0].observations.assign_precision(np.full(len(X), 10.0))
+    kernel = gpflow.kernels.Linear(1 / 3) + gpflow.kernels.Constant(1 / 3)
+    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=0.1)
+    assert_close(model.elbo((X, Y)), exact.log_marginal_likelihood(), rtol=1e-9)
+    assert_close(model.predict_y(XNEW), exact.predict_y(XNEW), rtol=1e-8)
+
+
+def test_gps_on_top_of_no_network_are_a_global_inducing_gp() -> None:
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.7, 1.3])
+    settings: dict[str, Any] = {"num_samples": 3, "pseudo_outputs": Y[:6]}
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    model = gd.models.GlobalInducingBNN([GPLayer(kernel, None, 1)], likelihood, X[:6], **settings)
+    gps = gd.models.GlobalInducingDeepGP([GPLayer(kernel, X[:6], 1)], likelihood, **settings)
+    assert_close(model.elbo((X, Y)), gps.elbo((X, Y)))
+    assert_close(model.predict_f(XNEW, full_cov=True), gps.predict_f(XNEW, full_cov=True))
+    noise = model.draw_noise(len(X), seed=[1, 2])
+    assert noise == []
+
+
+# ---------------------------------------------------------------- the estimators
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_estimators_have_one_expectation(mix: str) -> None:
+    results = {}
+    for estimator in ESTIMATORS:
+        model = _model(MIXES[mix], "scale", estimator=estimator, num_samples=2000)
+        objective = tf.function(model.elbo, autograph=False)
+        tf.random.set_seed(0)
+        values = np.array([objective((X, Y)) for _ in range(10)])
+        results[estimator] = values.mean(), values.std() / np.sqrt(len(values) - 1)
+    mean, error = results.pop("marginal")
+    for other_mean, other_error in results.values():
+        assert abs(mean - other_mean) < 5.0 * np.hypot(error, other_error) + 1e-9
+
+
+def test_local_reparameterisation_has_the_same_expectation() -> None:
+    results = []
+    for posterior in (FactorisedWeights, LOCALLY):
+        model = _model(posterior, num_samples=2000)
+        values = [model.elbo((X, Y)).numpy() for _ in range(10)]
+        results.append((np.mean(values), np.std(values) / 3.0))
+    (one, first), (other, second) = results
+    assert abs(one - other) < 5.0 * np.hypot(first, second)
+    assert second < first
+
+
+def test_gps_on_top() -> None:
+    """The estimators agree, and the network below learns."""
+    results = {}
+    for estimator in ESTIMATORS:
+        top = GPLayer(gpflow.kernels.SquaredExponential(), None, 1)
+        model = _model(top=top, estimator=estimator, num_samples=1000)
+        tf.random.set_seed(0)
+        objective = tf.function(model.elbo, autograph=False)
+        values = np.array([objective((X, Y)) for _ in range(10)])
+        results[estimator] = values.mean(), values.std() / 3.0
+    mean, error = results.pop("marginal")
+    for other_mean, other_error in results.values():
+        assert abs(mean - other_mean) < 5.0 * np.hypot(error, other_error)
+    _, slopes = gradients(lambda: model.training_loss((X, Y)), model.trainable_variables)
+    assert all(np.isfinite(slope).all() and np.any(slope) for slope in slopes)
+    for full_cov in (False, True):
+        draws = model.predict_f_samples(XNEW, 2000, full_cov=full_cov)
+        mean, variance = model.predict_f(XNEW)
+        np.testing.assert_allclose(np.var(draws, axis=0), variance, rtol=0.35)
+
+
+def test_tempering_is_of_what_training_maximises() -> None:
+    model = _model(prior="scale")
+    fix_draws(model)
+    bounds = model.elbo((X, Y)), model.maximum_log_likelihood_objective((X, Y))
+    assert_close(*bounds)
+    model.kl_weight = 0.0
+    fit = model.maximum_log_likelihood_objective((X, Y))
+    model.kl_weight = lambda: tf.constant(0.25, tf.float64)
+    tempered = model.maximum_log_likelihood_objective((X, Y))
+    assert_close(model.elbo((X, Y)), bounds[0])
+    assert_close(tempered, fit + 0.25 * (bounds[0] - fit))
+
+
+# ---------------------------------------------------------------- draws and predictions
+
+
+@pytest.mark.parametrize("mix", ["global", "factorised", "local"])
+def test_draws_of_functions_have_the_predicted_moments(mix: str) -> None:
+    model = _model(MIXES[mix], "scale", num_prediction_samples=3000)
+    mean, variance = model.predict_f(XNEW)
+    _, covariance = model.predict_f(XNEW, full_cov=True)
+    assert_close(tf.linalg.diag_part(covariance)[0], variance[:, 0])
+    draws = model.predict_f_samples(XNEW, 4000)[..., 0].numpy()
+    scale = np.sqrt(variance[:, 0])
+    np.testing.assert_allclose(draws.mean(axis=0) / scale, mean[:, 0] / scale, atol=0.1)
+    correlations = covariance[0] / np.outer(scale, scale)
+    np.testing.assert_allclose(np.cov(draws.T) / np.outer(scale, scale), correlations, atol=0.2)
+
+
+def test_draws_from_the_prior() -> None:
+    """A wide network's variance by hand: the mean square of a layer's inputs, constant included."""
+    layers = [BayesianDense(200), Activation("relu"), BayesianDense(1)]
+    model = gd.models.GlobalInducingBNN(layers, gpflow.likelihoods.Gaussian(), X[:4])
+    first, second = model.sample_prior(XNEW, 2000, seed=[1, 2])
+    expected = (np.square(XNEW).sum(axis=1) + 1) / 3
+    np.testing.assert_allclose(np.var(first, axis=(0, 2)), expected, rtol=0.05)
+    np.testing.assert_allclose(
+        np.var(second, axis=0)[:, 0], (200 * expected / 2 + 1) / 201, rtol=0.15
+    )
+
+
+def test_uncertainty_by_layer() -> None:
+    model = _model(FactorisedWeights)
+    variances = model.weight_variances(5000)
+    for q, variance in zip(model.inducing_posteriors, variances, strict=True):
+        np.testing.assert_allclose(variance, np.exp(q.log_variance) / q.fan_in, rtol=0.15)
+    functions = model.function_variances(XNEW, 3000)
+    assert [v.shape for v in functions] == [(4,), (1,)]
+    total = np.mean(model.predict_f(XNEW)[1])
+    np.testing.assert_allclose(functions[1][0], total, rtol=0.8)
+
+
+@pytest.mark.parametrize("prior", ["neal", "scale"])
+def test_predictions_and_their_cache(prior: str) -> None:
+    model = _model(prior=prior)
+    posterior = model.posterior()
+    for predict in PREDICTIONS.values():
+        expected = predict(model, XNEW)
+        assert_close(predict(posterior, XNEW), expected)
+        compiled = tf.function(partial(predict, model, XNEW), autograph=False)
+        assert_close(compiled(), expected, rtol=1e-7)
+    variables = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
+    assert_close(variables.predict_y(XNEW), model.predict_y(XNEW))
+    mixture = model.predict_f_mixture(XNEW, 20)
+    assert mixture.means.shape == (20, 6, 1)
+
+
+# ---------------------------------------------------------------- images
+
+
+def test_networks_of_all_kinds_of_layers(tmp_path: Path) -> None:
+    model, images, classes = _conv_model()
+    fix_draws(model, len(images))
+    before, slopes = gradients(
+        lambda: model.training_loss((images, classes)), model.trainable_variables
+    )
+    for variable, slope in zip(model.trainable_variables, slopes, strict=True):
+        assert np.isfinite(slope).all() and np.any(slope), variable.name
+    model, images, classes = _conv_model()
+    gd.training.fit(
+        model, (images, classes), steps=20, batch_size=6, learning_rate=0.05, progress=False
+    )
+    fix_draws(model, len(images))
+    assert model.training_loss((images, classes)) < before
+    probabilities, _ = model.predict_y(images)
+    np.testing.assert_allclose(np.sum(probabilities, axis=1), 1.0, rtol=1e-6)
+    assert np.isfinite(gd.metrics.log_loss(classes, probabilities))
+    other, _, _ = _conv_model()
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
+    assert_close(other.predict_f(images), model.predict_f(images))
+    assert [v.shape[-1] for v in model.function_variances(images, 3)] == [3, 3, 3, 3]
+    assert len(model.sample_prior(images, 2)) == 4
+
+
+def test_factorised_convolutions_draw_their_outputs() -> None:
+    """Mean and variance of its outputs by local reparameterisation are those over its weights."""
+    model, images, _ = _conv_model(posterior=LOCALLY)
+    noise = model.draw_noise(len(images), 2000, seed=[1, 2])
+    count = len(model._point_shapes(None, None, model._num_sampled, training=True))
+    assert count == 3 and noise[0].shape == (2000, 12, 27)
+    chain = model._propagate_inducing(noise[count:], count, training=True)
+    passage = _GivenWeights(model, chain, noise[:count], training=True)
+    locally = model._forward(tf.constant(images), passage)[0].sample
+    weights = model._draw_chain(2000, 4)
+    outputs = model._forward(tf.constant(images), _GivenWeights(model, weights))[0].sample
+    np.testing.assert_allclose(np.mean(locally, axis=0), np.mean(outputs, axis=0), atol=0.02)
+    np.testing.assert_allclose(np.var(locally, axis=0), np.var(outputs, axis=0), rtol=0.3)
+
+
+# ---------------------------------------------------------------- as a GPflow model
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies(copied: Any) -> None:
+    model = _model(prior="scale")
+    other = copied(model)
+    assert_close(other.predict_y(XNEW), model.predict_y(XNEW), rtol=0, atol=0)
+    randomise(other)
+    assert differ(other.predict_y(XNEW), model.predict_y(XNEW))
+    assert len(other.trainable_variables) == len(model.trainable_variables)
+
+
+def test_training_in_single_precision() -> None:
+    gpflow.config.set_default_float(np.float32)
+    for mix in ("global", "locally reparameterised"):
+        model = _model(MIXES[mix], "scale", num_samples=2)
+        data = X.astype(np.float32), Y.astype(np.float32)
+        result = gd.training.fit(model, data, steps=5, learning_rate=0.02, progress=False)
+        assert np.isfinite(result.history["loss"]).all()
+        assert model.predict_y(XNEW)[0].dtype == tf.float32
+
+
+def test_compiled_by_xla() -> None:
+    model = _model()
+    fix_draws(model)
+    loss = tf.function(lambda: model.training_loss((X, Y)), jit_compile=True, autograph=False)
+    assert_close(loss(), model.training_loss((X, Y)), rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"estimator": "exact"}, ValueError, "estimator: expected one of"),
+        ({"kl_weight": -1.0}, ValueError, "kl_weight: expected at least 0"),
+        ({"layers": []}, TypeError, "layers: expected a non-empty sequence"),
+        (
+            {"layers": [BayesianDense(2), Activation()]},
+            TypeError,
+            "layers: expected BayesianDense or",
+        ),
+        (
+            {"layers": [tf.nn.relu, BayesianDense(2)]},
+            TypeError,
+            "layers of a network below the last",
+        ),
+        (
+            {"layers": [BayesianDense(1), GPLayer(gpflow.kernels.RBF(), X[:3], 1)]},
+            ValueError,
+            "expected a GPLayer without an inducing variable",
+        ),
+        (
+            {"layers": [BayesianConv2D(2), BayesianDense(1)]},
+            ValueError,
+            r"takes images \[H, W, C\]",
+        ),
+        ({"inducing_inputs": None}, ValueError, "input_shape: expected it without inducing_inputs"),
+        ({"inducing_inputs": X[:, 0]}, ValueError, r"inducing_inputs: expected \[M, D\] or"),
+        ({"input_shape": 2}, ValueError, "input_shape: expected None beside inducing_inputs"),
+        (
+            {"inducing_inputs": None, "input_shape": 2},
+            ValueError,
+            "inducing_inputs: expected some for GlobalInducingWeights",
+        ),
+        ({"posterior": [FactorisedWeights] * 3}, ValueError, "for each of 2 random layers, got 3"),
+        ({"posterior": lambda spec: spec}, TypeError, "function that makes a WeightPosterior"),
+        (
+            {"posterior": [LOCALLY, GlobalInducingWeights]},
+            ValueError,
+            "expected no local_reparameterisation below a layer",
+        ),
+        ({"pseudo_outputs": Y[:3]}, ValueError, r"pseudo_outputs: expected shape \[6, 1\]"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type, message: str) -> None:
+    layers: Any = [BayesianDense(3), BayesianDense(1)]
+    arguments = {"layers": layers, "inducing_inputs": X[:6], **arguments}
+    layers = arguments.pop("layers")
+    inducing_inputs = arguments.pop("inducing_inputs")
+    likelihood = gpflow.likelihoods.Gaussian()
+    with pytest.raises(error, match=message):
+        gd.models.GlobalInducingBNN(layers, likelihood, inducing_inputs, **arguments)
+
+
+def test_a_layer_twice() -> None:
+    layer = BayesianDense(2)
+    likelihood = gpflow.likelihoods.Gaussian()
+    with pytest.raises(ValueError, match="expected each random layer once"):
+        gd.models.GlobalInducingBNN([layer, layer], likelihood, X[:6])
+    assert isinstance(layer, Module)
+
+
+def test_inputs_of_another_dimension() -> None:
+    with pytest.raises(ValueError, match=r"Xnew: expected \[..., 2\]"):
+        _model().predict_f(XNEW[:, :1])
