@@ -105,7 +105,9 @@ class Recipe:
                 columns.append(column)
                 notes.append(column.describe())
         if not columns:
-            raise ValueError(f"expected an input column that says something, got: {'; '.join(notes)}.")
+            raise ValueError(
+                f"expected an input column that says something, got: {'; '.join(notes)}."
+            )
         return cls(tuple(columns), tuple(notes))
 
     def inputs(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -138,13 +140,12 @@ class Recipe:
     @classmethod
     def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Recipe:
         """What `to_json` gave."""
-        return cls(
-            tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in columns)
-        )
+        return cls(tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in columns))
 
     def _transformer(self) -> ColumnTransformer:
         """scikit-learn's; fitted to two rows that show it which cells can be missing."""
-        steps, shown = [], {}
+        steps: list[Any] = []
+        shown: dict[str, list[Any]] = {}
         for c in self.columns:
             if c.kind == "category":
                 step = OneHotEncoder(

@@ -106,7 +106,9 @@ class FittedTable:
                 np.array(notes["high"]),
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected a fit made from a table, missing: {error}.") from error
+            raise ValueError(
+                f"{path}: expected a fit made from a table, missing: {error}."
+            ) from error
 
     def far(self, inputs: np.ndarray) -> np.ndarray:
         """Which rows are out of the training data's ranges by a tenth of these."""
@@ -185,7 +187,9 @@ def fit_table(
     for note in recipe.notes:
         tell(f"  {note}")
     inputs = recipe.inputs(table)
-    estimator = (DeepGPClassifier if chosen.name == "classification" else DeepGPRegressor)(**options)
+    estimator = (DeepGPClassifier if chosen.name == "classification" else DeepGPRegressor)(
+        **options
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         estimator.fit(inputs, y)
@@ -260,5 +264,5 @@ def score(fitted: FittedTable, table: pd.DataFrame) -> Mapping[str, float]:
         "RMSE": float(metrics.rmse(Y, mean)),
         "log density": float(np.mean(fitted.estimator.log_density(inputs, y))),
         "CRPS": float(np.mean(metrics.crps(Y, *mixture))),
-        "in the 95% interval": float(metrics.coverage(Y, *mixture, level=0.95)),
+        "in the 95% interval": float(metrics.coverage(Y, *mixture)),
     }

@@ -56,7 +56,8 @@ def _numbers(fitted: FittedTable, inputs: pd.DataFrame, y: np.ndarray, folder: P
     left.axline((float(y.mean()), float(y.mean())), slope=1.0, color="black", linewidth=1)
     left.set(xlabel=f"true {fitted.target}", ylabel=f"predicted {fitted.target}")
     left.legend()
-    plot_calibration(y[:, None], *fitted.estimator.predict_mixture(inputs), ax=right)
+    means, variances, log_weights = fitted.estimator.predict_mixture(inputs)
+    plot_calibration(y[:, None], means, variances, log_weights, ax=right)
     return _saved(figure, folder / "predictions.png")
 
 
@@ -81,7 +82,12 @@ def _importance(fitted: FittedTable, inputs: pd.DataFrame, y: np.ndarray, folder
         return float(np.mean(estimator.log_density(X, targets)))
 
     found = permutation_importance(
-        fitted.estimator, inputs.iloc[rows], y[rows], scoring=log_density, n_repeats=3, random_state=0
+        fitted.estimator,
+        inputs.iloc[rows],
+        y[rows],
+        scoring=log_density,
+        n_repeats=3,
+        random_state=0,
     )
     order = np.argsort(found.importances_mean)[-_SHOWN:]
     figure, ax = plt.subplots(figsize=(7, 1 + 0.3 * len(order)), layout="constrained")

@@ -32,9 +32,7 @@ class Format:
     encoding: str
 
     @classmethod
-    def found(
-        cls, path: Path, separator: str | None = None, encoding: str | None = None
-    ) -> Format:
+    def found(cls, path: Path, separator: str | None = None, encoding: str | None = None) -> Format:
         """
         That of a file: by the marks at its beginning, UTF-8, or else Windows-1252; by the separator that
         the first line has most of.
@@ -97,8 +95,7 @@ def stream_table(
         with _opened(path) as file:
             names = _names(path, file.read(_SAMPLE).decode(found.encoding, "replace"), found)
         empty = True
-        reader = pd.read_csv(path, header=0, names=names, chunksize=rows or 10**9, on_bad_lines="error", **options)
-        with reader:
+        with pd.read_csv(path, header=0, names=names, chunksize=rows or 10**9, **options) as reader:
             for part in reader:
                 part = part.map(str.strip)
                 empty &= part.empty

@@ -94,15 +94,15 @@ class DeepGPEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _fit(
-        self, X: np.ndarray, Y: np.ndarray, sample_weight: Any, num_outputs: int
+        self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, num_outputs: int
     ) -> None:
         """
         :param X: checked inputs [N, D].
         :param Y: targets [N, P], or classes [N, 1].
+        :param weights: checked, [N].
         :param num_outputs: columns of the targets, or number of classes.
         """
         self._check_parameters()
-        weights = self._checked_weights(sample_weight, X)
         self.random_seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         again = self.warm_start and hasattr(self, "members_")
         classes = self._is_classifier()
@@ -119,9 +119,7 @@ class DeepGPEstimator(BaseEstimator):
                 unit = np.zeros(1), np.ones(1)
                 self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
         with precision(self.float, self.jitter):
-            self._fit_members(
-                self._scaled(train), held_out and self._scaled(held_out), num_outputs
-            )
+            self._fit_members(self._scaled(train), held_out and self._scaled(held_out), num_outputs)
 
     def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
         likelihood = self._likelihood()
@@ -130,7 +128,8 @@ class DeepGPEstimator(BaseEstimator):
             names = candidates(len(train.X), likelihood)
             if held_out is None:
                 names = names[:1]  # nothing to judge by: what needs no judgement
-        earlier = {m.name: m for m in self.members_} if self.warm_start and hasattr(self, "members_") else {}
+        before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
+        earlier = {member.name: member for member in before}
 
         def fit(name: str, share: float) -> FittedModel:
             settings = self._settings(name, train, likelihood)
@@ -187,8 +186,12 @@ class DeepGPEstimator(BaseEstimator):
             likelihood=likelihood,
             num_layers=self.num_layers,
         )
-        given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(self.settings or {})
-        return replace(settings, **{key: value for key, value in given.items() if value is not None})
+        given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
+            self.settings or {}
+        )
+        return replace(
+            settings, **{key: value for key, value in given.items() if value is not None}
+        )
 
     def _check_parameters(self) -> None:
         if self.model != "auto":
@@ -212,9 +215,7 @@ class DeepGPEstimator(BaseEstimator):
     def _checked_weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
         return weights
@@ -229,7 +230,7 @@ class DeepGPEstimator(BaseEstimator):
             warnings.warn(
                 f"{name}, {what}: {beyond[column]} of {len(array)} values are more than 100 standard"
                 " deviations, by the quartiles, from the median, and are taken for the nearest that is not"
-                f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct them, or transform the column.",
+                f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them.",
                 stacklevel=4,
             )
         return limits

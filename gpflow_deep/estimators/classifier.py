@@ -9,7 +9,7 @@ from scipy.special import ndtr, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_deep.numerics.draws import quasi_normals
 
@@ -42,19 +42,21 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         check_classification_targets(y)
         encoder = LabelEncoder().fit(y)
         self.classes_ = encoder.classes_
-        counted = np.ones(len(y), bool) if sample_weight is None else np.asarray(sample_weight) > 0
+        weights = self._checked_weights(sample_weight, X)
+        counted = np.ones(len(y), bool) if weights is None else weights > 0
         if len(np.unique(y[counted])) < 2:
             raise ValueError(
                 f"y: expected at least two classes with weight above zero, got one class:"
                 f" {y[counted][:1].tolist() or 'none'}."
             )
         codes = encoder.transform(y).astype(np.float64)[:, None]
-        self._fit(X, codes, sample_weight, len(self.classes_))
+        self._fit(X, codes, weights, len(self.classes_))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, [N]."""
-        labels: np.ndarray = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        most_probable = np.argmax(self.predict_proba(X), axis=1)
+        labels: np.ndarray = self.classes_[most_probable]
         return labels
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -76,6 +78,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
 
         :raises ValueError: for labels that the fit had not.
         """
+        check_is_fitted(self)
         columns = np.searchsorted(self.classes_, y)
         found = self.classes_[np.minimum(columns, len(self.classes_) - 1)] == np.asarray(y)
         if not np.all(found):

@@ -77,16 +77,22 @@ def _model(rows: Rows, settings: Settings, seed: int) -> ExactGP:
 
 
 def _with_hyperparameters(model: ExactGP, other: ExactGP) -> ExactGP:
-    for new, old in zip(model.trainable_parameters, other.trainable_parameters, strict=True):
+    # Unconstrained: at its floor, the noise has no way back.
+    for new, old in zip(model.trainable_variables, other.trainable_variables, strict=True):
         new.assign(old)
     return model
 
 
 def _maximise(model: ExactGP, loss: Callable[[], tf.Tensor], iterations: int) -> None:
-    """Stops where it is if a factorisation fails far out."""
+    """Goes back to where it was if a factorisation fails far out."""
+    before = [variable.numpy() for variable in model.trainable_variables]
     try:
         gpflow.optimizers.Scipy().minimize(
             loss, model.trainable_variables, compile=False, options={"maxiter": iterations}
         )
+        if np.isfinite(loss()):
+            return
     except (FactorisationError, tf.errors.InvalidArgumentError):
-        return
+        pass
+    for variable, value in zip(model.trainable_variables, before, strict=True):
+        variable.assign(value)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
 
-__all__ = ["FittedModel", "precision"]
+__all__ = ["FittedModel", "Mixture", "precision", "variables_of"]
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -102,8 +102,7 @@ class FittedModel:
 
     def variables(self) -> dict[str, tf.Variable]:
         """The variables of the model, by the paths of its parameters."""
-        parameters = gpflow.utilities.parameter_dict(self.model)
-        return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
+        return variables_of(self.model)
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All that `from_state` takes: what can be written as JSON, and arrays."""
@@ -137,9 +136,8 @@ class FittedModel:
                 Y = np.full([num_points, 1], facts["num_outputs"] - 1.0)
             else:
                 Y = np.ones([num_points, facts["num_outputs"]])
-            model = get(facts["name"]).build(
-                *(array.astype(facts["float_name"]) for array in (X, Y)), settings, facts["seed"]
-            )
+            X, Y = X.astype(facts["float_name"]), Y.astype(facts["float_name"])
+            model = get(facts["name"]).build(X, Y, settings, facts["seed"])
             fitted = cls(settings=settings, model=model, **facts)
             _assign(fitted.variables(), arrays)
         return fitted
@@ -164,6 +162,12 @@ class FittedModel:
         if self._posterior is None:
             self._posterior = self.model.posterior()
         return self._posterior
+
+
+def variables_of(model: Any) -> dict[str, tf.Variable]:
+    """The variables of a model, by the paths of its parameters."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
 
 
 def _parts(array: np.ndarray) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get, scheduled
 
 from .evidence import fit_exact
-from .fitted import FittedModel
+from .fitted import FittedModel, variables_of
 from .rows import Rows
 from .weighted import weighted_rows
 
@@ -61,7 +61,7 @@ def fit_family(
     tf.random.set_seed(seed)
     if name == "gp":
         model, settings = fit_exact(train, settings, seed, seconds)
-        report = {"rows": len(train.X)}
+        report: dict[str, float] = {"rows": len(train.X)}
     else:
         if not preset.weights:
             train = train.repeated(name)
@@ -119,7 +119,11 @@ def _train(
             result = training.fit(model, data, validation_data=validation, **options)
     else:
         result = training.fit(model, data, validation_data=validation, **options)
-    return {"rows": len(train.X), "steps": result.steps, "best_step": result.best_step or result.steps}
+    return {
+        "rows": len(train.X),
+        "steps": result.steps,
+        "best_step": result.best_step or result.steps,
+    }
 
 
 def _in_time(
@@ -159,9 +163,7 @@ def _seconds_per_step(model: Any, train: Rows, batch_size: int) -> tuple[float, 
 
 def _take_over(model: Any, start: FittedModel) -> None:
     """Initial values from another fit, where the shapes are the same."""
-    parameters = gpflow.utilities.parameter_dict(model)
+    new = variables_of(model)
     for path, old in start.variables().items():
-        new = parameters.get(path)
-        new = getattr(new, "unconstrained_variable", new)
-        if new is not None and new.shape == old.shape:
-            new.assign(old)
+        if path in new and new[path].shape == old.shape:
+            new[path].assign(old)

@@ -1,8 +1,8 @@
 """
 Saving a fitted estimator to one file, and loading it again.
 
-The file is a zip of `metadata.json`, which a person can read, and `arrays.npz`, which the metadata know by its
-checksum. Neither can run code when it is loaded, as a pickle could. It is written under another name and
+The file is a zip of `metadata.json`, which a person can read, and `arrays.npz`, which the metadata know by
+its checksum. Neither can run code when it is loaded, as a pickle could. It is written under another name and
 renamed when it is whole: whatever interrupts that, the name holds the old fit or the new one.
 """
 

@@ -69,7 +69,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         y = np.asarray(y, np.float64)
         self._flat_target_ = y.ndim == 1
         Y = y[:, None] if self._flat_target_ else y
-        self._fit(X, Y, sample_weight, Y.shape[1])
+        self._fit(X, Y, self._checked_weights(sample_weight, X), Y.shape[1])
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:

@@ -49,9 +49,7 @@ def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None
     """
     weights = np.ones(len(X)) if sample_weight is None else sample_weight
     counted = weights > 0
-    both, row = np.unique(
-        np.hstack([X[counted], Y[counted]]), axis=0, return_inverse=True
-    )
+    both, row = np.unique(np.hstack([X[counted], Y[counted]]), axis=0, return_inverse=True)
     # numpy 2.0 shapes the inverse like the array.
     totals = np.bincount(row.ravel(), weights[counted], minlength=len(both))
     return Rows(both[:, : X.shape[1]], both[:, X.shape[1] :], totals)

@@ -45,7 +45,11 @@ def candidates(num_rows: int, likelihood: str) -> list[str]:
     """
     exact = likelihood == "gaussian" and num_rows <= _EXACT_ROWS
     # With an exact GP there is nothing for a sparse one to add.
-    return ["gp" if exact else "svgp", "mean-field", *(["dspp"] if likelihood == "gaussian" else [])]
+    return [
+        "gp" if exact else "svgp",
+        "mean-field",
+        *(["dspp"] if likelihood == "gaussian" else []),
+    ]
 
 
 def select(

@@ -9,4 +9,14 @@ from .recommended import recommended, scheduled
 from .registry import Builder, Preset, build, get, names, register
 from .settings import Settings
 
-__all__ = ["Builder", "Preset", "Settings", "build", "get", "names", "recommended", "register", "scheduled"]
+__all__ = [
+    "Builder",
+    "Preset",
+    "Settings",
+    "build",
+    "get",
+    "names",
+    "recommended",
+    "register",
+    "scheduled",
+]

@@ -29,7 +29,7 @@ __all__ = ["ar1", "ar2", "ar2p", "ar2pp", "dspp", "idsgp", "ppgpr", "sgp_avi", "
 
 
 def _widths(settings: Settings, input_dim: int) -> list[int]:
-    """A quarter of the GPs from one hidden layer to the next; as many as inputs in all where that is asked."""
+    """A quarter of the GPs from one hidden layer to the next; or as many as inputs in all."""
     if settings.hidden_dim == 0:
         return list(settings.hidden_dims(input_dim))
     return [max(1, settings.hidden_dim // 4**i) for i in range(settings.num_layers - 1)]

@@ -72,7 +72,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         return self.inputs, self.targets
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> Kernel:  # type: ignore[override]
         """The kernel of all outputs."""
         return self.layers[0].kernel
 
@@ -142,7 +142,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
 
 @register("gp", max_layers=1)
 def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
-    """An exact GP with Gaussian noise: cubic in the rows, the best there is without depth for some thousands."""
+    """An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others."""
     del seed
     if settings.likelihood != "gaussian":
         raise ValueError(

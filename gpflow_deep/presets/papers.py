@@ -4,8 +4,8 @@ of this package, whose initial values differ where that pays.
 
 Lindinger, Reeb, Lippert & Rakitsch 2020: lengthscales of 1, a little white noise in hidden layers, posterior
 factors of 1e-5 there at the start. Ober & Aitchison 2021: the kernel variance of every layer is trained. Bui
-et al. 2016: small batches and Adam at its usual rate. Meng & Zhang 2024: three layers; mean-field and the deep
-sigma point process with Matérn-5/2 kernels and linear mean functions that are learned.
+et al. 2016: small batches and Adam at its usual rate. Meng & Zhang 2024: three layers; mean-field and the
+deep sigma point process with Matérn-5/2 kernels and linear mean functions that are learned.
 """
 
 from __future__ import annotations

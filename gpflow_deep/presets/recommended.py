@@ -25,8 +25,8 @@ _ONE_LAYER = frozenset({"gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi",
 
 def scheduled(settings: Settings, steps: int) -> Settings:
     """
-    The same for a run of so many steps: the learning rate falls to a hundredth over it, and there are 25 looks
-    at the held-out rows, of which the best is kept. The decay is worth more than more steps without it.
+    The same for a run of so many steps: the learning rate falls to a hundredth over it, and there are 25
+    looks at the held-out rows, of which the best is kept.
     """
     return replace(
         settings,

@@ -179,9 +179,7 @@ def test_parameters_of_another_shape_or_not_finite(
     regressor: DeepGPRegressor, tmp_path: Path
 ) -> None:
     (name, array), *_ = (
-        (name, array)
-        for name, array in regressor.members_[0].state()[1].items()
-        if array.ndim == 2
+        (name, array) for name, array in regressor.members_[0].state()[1].items() if array.ndim == 2
     )
     for value, message in ((array[:-1], "of shape"), (array * np.nan, "expected finite values")):
         save(regressor, tmp_path / "fit", overwrite=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes import disable_check_shapes
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, evidence
@@ -18,8 +18,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A hundred small fits: not to trace them saves most of their time; one kernel, one start."""
     monkeypatch.setattr(evidence, "_KERNELS", ("rbf",))
     monkeypatch.setattr(evidence, "_STARTS", ((1.0, 0.1),))
+    monkeypatch.setattr(evidence, "_TRIAL_ITERATIONS", 10)
     tf.config.run_functions_eagerly(True)
-    yield
+    with disable_check_shapes():
+        yield
     tf.config.run_functions_eagerly(False)
 
 
@@ -27,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @parametrize_with_checks(
     [
         DeepGPRegressor("gp"),
-        DeepGPClassifier("svgp", steps=30, num_inducing=10, settings={"learning_rate": 0.2}),
+        DeepGPClassifier("svgp", steps=12, num_inducing=6, settings={"learning_rate": 0.5}),
     ]
 )
 def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None], quick: None) -> None:
