@@ -126,6 +126,8 @@ class DeepGPEstimator(BaseEstimator):
         names = [self.model]
         if self.model == "auto":
             names = candidates(len(train.X), likelihood)
+            if not np.array_equal(train.weights, np.rint(train.weights)):
+                names = [name for name in names if get(name).weights]
             if held_out is None:
                 names = names[:1]  # nothing to judge by: what needs no judgement
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []

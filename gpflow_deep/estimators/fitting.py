@@ -130,7 +130,7 @@ def _in_time(
     model: Any, train: Rows, settings: Settings, seconds: float, checkpoint_dir: Path | None
 ) -> Settings:
     """The schedule that fits into so many seconds; the same again for a run that is taken up."""
-    note = checkpoint_dir / "steps.json" if checkpoint_dir else None
+    note = checkpoint_dir.with_name(f"{checkpoint_dir.name}-steps.json") if checkpoint_dir else None
     if note is not None and note.exists():
         return scheduled(settings, json.loads(note.read_text()))
     tracing, one = _seconds_per_step(model, train, settings.batch_size)
