@@ -147,10 +147,11 @@ def fit(
 
         shutil.rmtree(output / _CHECKPOINTS, ignore_errors=True)
     for tried in fitted.estimator.report_:
-        _tell(
-            f"{tried['name']}: weight {tried['weight']:.2f}, {tried['seconds']:.0f} s, held-out log density"
-            f" of the scaled target {tried['log_density']:.4g}."
+        density = tried["log_density"]
+        scored = (
+            "" if density is None else f", held-out log density of the scaled target {density:.4g}"
         )
+        _tell(f"{tried['name']}: weight {tried['weight']:.2f}, {tried['seconds']:.0f} s{scored}.")
     _tell(f"Saved to {output}. Next: gpflow-deep predict {output} NEW.csv")
 
 

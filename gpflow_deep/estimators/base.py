@@ -161,10 +161,10 @@ class DeepGPEstimator(BaseEstimator):
         if len(names) == 1:
             fitted = fit(names[0], 1.0)
             self.members_, self.weights_ = [fitted], np.ones(1)
-            tried = [Candidate(names[0], np.nan, fitted.report["seconds"], 1.0)]
+            tried = [Candidate(names[0], None, fitted.report["seconds"], 1.0)]
             if held_out is not None:
                 density = fitted.log_density(held_out.X, held_out.Y)
-                score = np.average(density, weights=held_out.weights)
+                score = float(np.average(density, weights=held_out.weights))
                 tried = [replace(tried[0], log_density=score)]
         else:
             assert held_out is not None

@@ -27,10 +27,10 @@ Fit = Callable[[str, float], FittedModel]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A family that was tried, and how it did on the held-out rows."""
+    """A family that was tried, and how it did on the held-out rows, if there were any."""
 
     name: str
-    log_density: float
+    log_density: float | None
     seconds: float
     weight: float = 0.0
     error: str = ""
@@ -77,7 +77,7 @@ def select(
             fitted = fit(name, share)
             density = fitted.log_density(held_out.X, held_out.Y)
         except (TrainingError, FactorisationError) as error:
-            failed.append(Candidate(name, -np.inf, time.perf_counter() - started, error=str(error)))
+            failed.append(Candidate(name, None, time.perf_counter() - started, error=str(error)))
             tell(f"{name}: failed, left out.")
             return
         trials[name] = fitted, density
