@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import TensorType
 from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
 
@@ -115,29 +116,33 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         variance = tf.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0)
         return mean, variance[None, :, None]
 
-    def _one(self, mean: tf.Tensor, variance: tf.Tensor, shape: list[Any]) -> Mixture:
-        """A mixture of one component, the variance broadcast to the outputs."""
-        return Mixture(mean, tf.broadcast_to(variance, shape), tf.zeros([1], mean.dtype))
+    def _prediction(
+        self, prepared: Any, num_samples: int | None, noise: Any
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+        if noise:
+            raise ValueError(f"noise: expected none of an exact GP, got {len(noise)} tensors.")
+        return prepared, [], tf.zeros([1], gpflow.default_float())
 
-    def _mixture(self, Xnew: tf.Tensor, num_samples: int | None, prepared: Any) -> Mixture:
-        mean, variance = self._moments(Xnew, prepared, full_cov=False)
-        return self._one(mean, variance, tf.shape(mean))
+    def _mixture(self, X: tf.Tensor, prediction: Any, full_output_cov: bool = False) -> Mixture:
+        prepared, _, log_weights = prediction
+        mean, variance = self._moments(X, prepared, full_cov=False)
+        variance = tf.broadcast_to(variance, tf.shape(mean))
+        return Mixture(mean, tf.linalg.diag(variance) if full_output_cov else variance, log_weights)
 
-    def _output_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        mixture = self._mixture(Xnew, None, prepared)
-        return mixture._replace(variances=tf.linalg.diag(mixture.variances))
+    def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
+        mean, covariance = self._moments(X, prepared, full_cov=True)
+        if full_output_cov:
+            covariance = tf.einsum(
+                "skij,pq->sipjq", covariance, tf.eye(self.num_latent_gps, dtype=mean.dtype)
+            )
+        else:
+            covariance = tf.repeat(covariance, self.num_latent_gps, axis=1)
+        return Mixture(mean, covariance, tf.zeros([1], mean.dtype))
 
-    def _joint_mixture(self, Xnew: tf.Tensor, prepared: Any) -> Mixture:
-        mean, covariance = self._moments(Xnew, prepared, full_cov=True)
-        N = tf.shape(Xnew)[0]
-        return self._one(mean, covariance, [1, self.num_latent_gps, N, N])
-
-    def _sample_f(
-        self, Xnew: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
-    ) -> tf.Tensor:
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
         if full_cov:
-            return sample_joint_mixture(self._joint_mixture(Xnew, prepared), num_samples)
-        return sample_mixture(self._mixture(Xnew, None, prepared), num_samples)
+            return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
+        return sample_mixture(self._mixture(X, self._prediction(prepared, None, None)), num_samples)
 
 
 @register("gp", max_layers=1)
