@@ -214,8 +214,11 @@ def test_parameters_that_cannot_work(options: dict[str, Any], message: str) -> N
 def test_student_t_noise() -> None:
     X, y = _data(80)
     y[::10] += 20.0
-    fitted = DeepGPRegressor("svgp", likelihood="student-t", **_QUICK | {"steps": 200}).fit(X, y)
-    assert fitted.score(*_data(100, seed=9)) > 0.8
+    options: dict[str, Any] = dict(steps=200, num_inducing=30, random_state=0)
+    fitted = DeepGPRegressor("svgp", likelihood="student-t", **options).fit(X, y)
+    gaussian = DeepGPRegressor("svgp", **options).fit(X, y)
+    test = _data(100, seed=9)
+    assert fitted.log_density(*test).mean() > gaussian.log_density(*test).mean() + 0.5
     assert fitted.sample_y(X[:3], 5).shape == (3, 5)
 
 
