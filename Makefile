@@ -16,7 +16,7 @@ PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.10 python3 pyth
 		>/dev/null 2>&1 && { echo "$$candidate"; break; }; done)
 
 help:
-	@echo "make demo      train a sparse GP and two deep GPs on real data: table and figures in $(OUTPUT)/ (a few minutes)"
+	@echo "make demo      one layer and two on real data, numbers and classes: table and figures in $(OUTPUT)/ (3 minutes)"
 	@echo "make test      formatter check, linter, type checker, tests and notebooks (some minutes)"
 	@echo "make format    format the code and repair what the linter can repair"
 	@echo "make install   create $(VENV) and install the package, without the tools for developers"
@@ -47,7 +47,7 @@ install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
 demo: install
-	@echo "==> Training on real data: a table, and figures in $(OUTPUT)/ (a few minutes on 2 cores)"
+	@echo "==> Training on real data: a table, and figures in $(OUTPUT)/ (3 minutes on 2 cores)"
 	@$(BIN)/gpflow-deep demo --output "$(OUTPUT)"
 
 test: install-dev

@@ -40,7 +40,7 @@ import numpy as np
 from gpflow.utilities import read_values
 
 from gpflow_deep import presets, training
-from gpflow_deep.estimators.regression import fit_regression
+from gpflow_deep.estimators import DeepGPRegressor
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.presets import Settings
 from gpflow_deep.training import TrainingError
@@ -333,10 +333,9 @@ def _fit(X: Any, Y: Any, **arguments: Any) -> Any:
     ]
 
 
-def _fit_regression(X: Any, Y: Any, **arguments: Any) -> Any:
-    settings = Settings(num_layers=1, num_inducing=4, steps=1, validation_fraction=0.0)
-    fitted = fit_regression(X, Y, "svgp", settings, progress=False, **arguments)
-    return fitted.predict_y_mixture(_data()[0])[0]
+def _regressor(X: Any, Y: Any, **arguments: Any) -> Any:
+    options = {"num_inducing": 4, "steps": 1, **arguments}
+    return DeepGPRegressor("svgp", **options).fit(X, Y).predict(_data()[0])
 
 
 #: Callables with the arguments that may go wrong, at values that are right.
@@ -366,7 +365,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "monitor": None,
         },
     ),
-    "fit_regression": (_fit_regression, {"X": _data()[0], "Y": _data()[1], "seed": 0}),
+    "DeepGPRegressor": (_regressor, {"X": _data()[0], "Y": _data()[1], "random_state": 0}),
 }
 
 

@@ -19,8 +19,7 @@ import tensorflow as tf  # noqa: E402
 from check_shapes import ShapeCheckingState, set_enable_check_shapes  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from gpflow_deep.estimators.regression import Regression, fit_regression  # noqa: E402
-from gpflow_deep.presets import Settings, registry  # noqa: E402
+from gpflow_deep.presets import registry  # noqa: E402
 
 from .toys import build_svgp  # noqa: E402
 
@@ -53,22 +52,6 @@ def figures_closed() -> Iterator[None]:
     from matplotlib import pyplot as plt
 
     plt.close("all")
-
-
-@pytest.fixture(scope="session")
-def regression() -> Regression:
-    """A small fitted regression, for tests that only read it: to compile training takes seconds."""
-    rng = np.random.default_rng(7)
-    X = rng.normal(size=(30, 2))
-    return fit_regression(
-        X,
-        3.0 + 5.0 * np.sin(X[:, :1]),
-        "stripes-and-arrow",
-        Settings(num_layers=2, hidden_dim=2, num_inducing=5, steps=10, validate_every=5),
-        input_names=("first", "second"),
-        target_name="y",
-        progress=False,
-    )
 
 
 @pytest.fixture

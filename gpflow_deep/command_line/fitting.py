@@ -1,101 +1,268 @@
-"""From a table to a fit, and from a fit and a table to predictions."""
+"""From a table to a fit, and from a fit and tables to predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from gpflow_deep import metrics
-from gpflow_deep.estimators.regression import Regression, fit_regression
-from gpflow_deep.presets import Settings
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
+from gpflow_deep.estimators.persistence import load_notes
 
-from .tables import CsvTable
+from .columns import Recipe, is_missing, numbers
+from .tables import listed
 
-__all__ = ["fit_table", "predict_table"]
+__all__ = ["FittedTable", "Task", "fit_table", "predict_table", "score", "task_of"]
 
-_PREDICTION_ROWS = 2000  # predicted at a time, so that memory does not grow with the table
+_FEW_VALUES = 10  # so many whole numbers, at most, are taken for classes
+_FAR = 0.1  # of a column's range beyond its ends: what is further out is far from the training data
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    What is to be predicted.
+
+    :param name: "regression" or "classification".
+    :param why: for the user.
+    :param decimal_comma: whether the target's numbers are written with one.
+    """
+
+    name: str
+    why: str
+    decimal_comma: bool = False
+
+    def targets(self, cells: pd.Series) -> np.ndarray:
+        """
+        Numbers, or labels as text.
+
+        :raises ValueError: for a cell that is neither.
+        """
+        if self.name == "classification":
+            return cells.astype(str).str.strip().to_numpy(dtype=object)
+        values = numbers(cells, self.decimal_comma).to_numpy()
+        if np.isnan(values).any():
+            row = int(np.argmax(np.isnan(values)))
+            raise ValueError(
+                f"target {cells.name!r}, row {row + 1}: expected a finite number, got {cells.iloc[row]!r}."
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """
+    A fit with all that it takes to use it on tables.
+
+    :param estimator: the fit.
+    :param recipe: of its inputs.
+    :param target: name of the column that it predicts.
+    :param task: what that is.
+    :param low: least value of each input in training.
+    :param high: largest.
+    """
+
+    estimator: Any
+    recipe: Recipe
+    target: str
+    task: Task
+    low: np.ndarray
+    high: np.ndarray
+
+    def save(self, path: Path, *, overwrite: bool = False) -> None:
+        """See `gpflow_deep.estimators.save`."""
+        from gpflow_deep.estimators import save
+
+        notes = {
+            "columns": self.recipe.to_json(),
+            "target": self.target,
+            "task": vars(self.task),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+        }
+        save(self.estimator, path, overwrite=overwrite, notes=notes)
+
+    @classmethod
+    def load(cls, path: Path) -> FittedTable:
+        """
+        What `save` saved.
+
+        :raises ValueError: also for a fit that was not made of a table.
+        """
+        estimator, notes = load(path), load_notes(path)
+        try:
+            return cls(
+                estimator,
+                Recipe.from_json(notes["columns"]),
+                notes["target"],
+                Task(**notes["task"]),
+                np.array(notes["low"]),
+                np.array(notes["high"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: expected a fit made from a table, missing: {error}."
+            ) from error
+
+    def far(self, inputs: np.ndarray) -> np.ndarray:
+        """Which rows are out of the training data's ranges by a tenth of these."""
+        margin = _FAR * (self.high - self.low)
+        outside = (inputs < self.low - margin) | (inputs > self.high + margin)
+        far: np.ndarray = outside.any(axis=1)
+        return far
+
+
+def task_of(cells: pd.Series, task: str = "auto") -> Task:
+    """
+    Whether a column is to be predicted as a number or as a class.
+
+    :param cells: of the target, none missing.
+    :param task: "regression" or "classification", or "auto".
+    :raises ValueError: for text where numbers were asked for.
+    """
+    for comma in (False, True):
+        values = numbers(cells, comma)
+        if values.notna().all():
+            break
+    is_number = values.notna().all()
+    if task == "regression" and not is_number:
+        raise ValueError(
+            f"target {cells.name!r}: expected numbers for regression, got"
+            f" {listed(cells[values.isna()].unique()[:3])}."
+        )
+    if task != "auto":
+        return Task(task, "as you say", bool(is_number and comma))
+    different = cells.astype(str).str.strip().nunique()
+    if not is_number:
+        return Task("classification", f"the target is text of {different} values")
+    whole = bool((values == values.round()).all())
+    if whole and different <= _FEW_VALUES:
+        return Task(
+            "classification",
+            f"the target has only {different} values, all whole numbers; --task regression takes them for"
+            " quantities",
+        )
+    few = f" of {different} values; --task classification takes them for labels" if whole else ""
+    return Task("regression", f"the target is {'whole ' if whole else ''}numbers{few}", comma)
 
 
 def fit_table(
-    table: CsvTable,
+    table: pd.DataFrame,
     target: str,
-    model_name: str,
-    settings: Settings,
     *,
-    seed: int = 0,
+    task: str = "auto",
     exclude: Sequence[str] = (),
-    progress: bool = True,
-) -> tuple[Regression, list[str]]:
+    tell: Callable[[str], None] = print,
+    **options: Any,
+) -> FittedTable:
     """
     Fit a deep GP to a table: one column from all the others.
 
     :param table: the data.
-    :param target: the column to predict.
-    :param model_name: registered name of the model (`gpflow_deep.presets`).
-    :param settings: model and training.
-    :param seed: of everything random, so that a fit can be repeated.
+    :param target: the column to predict; rows where it is missing are left out.
+    :param task: see `task_of`.
     :param exclude: columns to leave out.
-    :param progress: whether to show a progress bar.
-    :return: the fit, and notes for the user: which columns were left out and why.
-    :raises ValueError: for columns that are missing, and as `CsvTable.numbers` and `fit_regression`
-        say.
+    :param tell: takes lines for the user: what was done with each column, and what with the model.
+    :param options: of the estimator.
+    :raises ValueError: for a table that cannot be fitted.
     """
-    table.require([target, *exclude])
     if target in exclude:
         raise ValueError(f"exclude: expected columns besides the target, got {target!r}.")
-    names = [name for name in table.columns if name and name != target and name not in exclude]
-    notes = ["Left out a column without a name."] if "" in table.columns else []
-    X, Y = table.numbers(names), table.numbers([target])
-    varies = np.ptp(X, axis=0) > 0.0
-    constant = [name for name, keep in zip(names, varies, strict=True) if not keep]
-    if constant:
-        notes.append(f"Left out constant columns, which say nothing: {', '.join(constant)}.")
-    if np.ptp(Y) == 0.0:
-        raise ValueError(
-            f"{table.path}: expected a target that varies, but {target!r} is constant."
-        )
-    if not varies.any():
-        raise ValueError(f"{table.path}: expected a column besides {target!r} that varies.")
-    regression = fit_regression(
-        X[:, varies],
-        Y,
-        model_name,
-        settings,
-        seed=seed,
-        input_names=[name for name, keep in zip(names, varies, strict=True) if keep],
-        target_name=target,
-        progress=progress,
+    there = ~is_missing(table[target])
+    if not there.all():
+        tell(f"{(~there).sum()} rows without a target are left out.")
+    table = table[there]
+    chosen = task_of(table[target], task)
+    tell(f"Task: {chosen.name}, as {chosen.why}.")
+    y = chosen.targets(table[target])
+    if len(np.unique(y)) < 2:
+        raise ValueError(f"target {target!r}: expected values that vary, got one: {y[:1]}.")
+    recipe = Recipe.of(table, [n for n in table.columns if n != target and n not in exclude])
+    for note in recipe.notes:
+        tell(f"  {note}")
+    inputs = recipe.inputs(table)
+    estimator = (DeepGPClassifier if chosen.name == "classification" else DeepGPRegressor)(
+        **options
     )
-    num_layers = regression.settings.num_layers
-    if num_layers != settings.num_layers:
-        notes.append(f"Built {num_layers} layer(s), the most that {model_name} can have.")
-    return regression, notes
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        estimator.fit(inputs, y)
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            tell(f"Warning: {warning.message}")
+    X = inputs.to_numpy()
+    return FittedTable(estimator, recipe, target, chosen, X.min(axis=0), X.max(axis=0))
 
 
 def predict_table(
-    regression: Regression, table: CsvTable, quantiles: Sequence[float] = ()
-) -> tuple[list[str], np.ndarray, list[str]]:
+    fitted: FittedTable,
+    parts: Iterable[pd.DataFrame],
+    quantiles: Sequence[float] = (),
+    keep: Sequence[str] = (),
+) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
     """
     Predict the target for the rows of a table, whose columns are found by name.
 
-    :param regression: the fit.
-    :param table: new data; columns in any order.
-    :param quantiles: probabilities in (0, 1).
-    :return: names of the columns mean, sd and one for each quantile; their values
-        [N, 2 + len(quantiles)] in original units, with the noise; and notes for the user.
-    :raises ValueError: for missing columns, and for cells as in `CsvTable.numbers`.
+    :param fitted: the fit.
+    :param parts: of the table, in any order of columns.
+    :param quantiles: probabilities in (0, 1), for regression.
+    :param keep: columns of the table to have beside the predictions.
+    :return: for each part a table of the columns kept and `mean`, `sd` and `q...` with the noise, or `class`
+        and `p(...)`; and which of its rows are far from the training data.
     """
-    X = table.numbers(regression.input_names)
-    expected = {*regression.input_names, regression.target_name}
-    extra = [name or "(without a name)" for name in table.columns if name not in expected]
-    notes = [f"Ignored columns that the model does not use: {', '.join(extra)}."] if extra else []
-    values = np.empty((len(X), 2 + len(quantiles)))
-    for start in range(0, len(X), _PREDICTION_ROWS):
-        rows = slice(start, start + _PREDICTION_ROWS)
-        mixture = regression.predict_y_mixture(X[rows])
-        mean, variance = metrics.mixture_moments(*mixture)
-        values[rows, :2] = np.hstack([mean, np.sqrt(variance)])
-        if quantiles:
-            values[rows, 2:] = metrics.quantile(quantiles, *mixture)[:, :, 0].T
-    return ["mean", "sd", *(f"q{level:g}" for level in quantiles)], values, notes
+    for part in parts:
+        inputs = fitted.recipe.inputs(part)
+        columns: dict[str, Any] = {name: part[name].to_numpy() for name in keep}
+        if fitted.task.name == "classification":
+            probabilities = fitted.estimator.predict_proba(inputs)
+            classes = fitted.estimator.classes_
+            columns["class"] = classes[np.argmax(probabilities, axis=1)]
+            columns |= {f"p({c})": probabilities[:, j] for j, c in enumerate(classes)}
+        else:
+            mixture = fitted.estimator.predict_mixture(inputs)
+            mean, variance = metrics.mixture_moments(*mixture)
+            columns |= {"mean": mean[:, 0], "sd": np.sqrt(variance[:, 0])}
+            if quantiles:
+                values = metrics.quantile(quantiles, *mixture)[:, :, 0]
+                columns |= {f"q{level:g}": v for level, v in zip(quantiles, values, strict=True)}
+        yield pd.DataFrame(columns), fitted.far(inputs.to_numpy())
+
+
+def score(fitted: FittedTable, table: pd.DataFrame) -> Mapping[str, float]:
+    """
+    How good the predictions of a table's rows are, of those whose target is known.
+
+    :return: rmse, log density, CRPS and coverage of the central 95% interval; or accuracy, log loss and Brier
+        score.
+    """
+    table = table[~is_missing(table[fitted.target])]
+    y = fitted.task.targets(table[fitted.target])
+    inputs = fitted.recipe.inputs(table)
+    if fitted.task.name == "classification":
+        from sklearn.metrics import accuracy_score, log_loss
+
+        known = np.isin(y.astype(str), fitted.estimator.classes_.astype(str))
+        y, inputs = y[known], inputs[known]
+        probabilities = fitted.estimator.predict_proba(inputs)
+        labels = fitted.estimator.classes_
+        right = y[:, None] == labels
+        return {
+            "accuracy": accuracy_score(y, labels[np.argmax(probabilities, axis=1)]),
+            "log loss": log_loss(y, probabilities, labels=labels),
+            "Brier score": float(np.mean(np.sum(np.square(probabilities - right), axis=1))),
+        }
+    mixture = fitted.estimator.predict_mixture(inputs)
+    mean, _ = metrics.mixture_moments(*mixture)
+    Y = y[:, None]
+    return {
+        "RMSE": float(metrics.rmse(Y, mean)),
+        "log density": float(np.mean(fitted.estimator.log_density(inputs, y))),
+        "CRPS": float(np.mean(metrics.crps(Y, *mixture))),
+        "in the 95% interval": float(metrics.coverage(Y, *mixture)),
+    }

@@ -4,55 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gpflow_deep.command_line.studies import benchmark, report
-from gpflow_deep.command_line.tables import read_csv, write_csv
-from gpflow_deep.estimators.files import check_writable
-from gpflow_deep.presets import Settings
 
 __all__ = ["main"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
+_POSITIVE = click.FloatRange(min=0.0, min_open=True)
 
-# The registered models; named here because to ask the registry takes TensorFlow, which help does not need.
-_POSTERIORS = (
-    *("svgp", "mean-field", "fully-coupled", "stripes-and-arrow"),
-    *("global-inducing", "local-inducing"),
-    *("fitc-gp", "fitc-ep-1", "fitc-ep-2", "fitc-ep-3"),
-    *("ar1", "ar2", "ar2p", "ar2pp", "dspp", "idsgp", "ppgpr", "sgp-avi", "solve-gp"),
-)
-
-
-def _settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options for some of the settings, with their defaults."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        by_name = {entry.name: entry for entry in fields(Settings)}
-        for entry in (by_name[name] for name in reversed(names)):
-            command = click.option(
-                f"--{entry.name.replace('_', '-')}",
-                type=type(entry.default),
-                default=entry.default,
-                help=entry.metadata["help"],
-            )(command)
-        return command
-
-    return decorate
+_FIT = "fit.zip"
+_CHECKPOINTS = "checkpoints"
 
 
 @click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gpflow_deep")
 def main() -> None:
-    """Deep Gaussian processes with structured approximate posteriors."""
+    """Deep Gaussian processes: fit them to tables, predict with them, compare them."""
     # Must be set before TensorFlow is imported: its start-up messages help nobody here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Figures are written, never shown.
@@ -63,11 +38,22 @@ def main() -> None:
 @click.option("--output", type=_FOLDER, default=Path("demo-output"), help="Folder for the figures.")
 @click.option("--quick", is_flag=True, help="A fifth of the training: to see that it runs.")
 def demo(output: Path, quick: bool) -> None:
-    """Compare a sparse GP and two deep GPs on real data, near what they saw and away from it."""
+    """Compare one layer and two on real data: numbers and classes, with figures."""
     with _plain_errors():
         from gpflow_deep.command_line.demo import run_demo
 
         run_demo(output, quick=quick)
+
+
+@main.command()
+def models() -> None:
+    """What the names for --model mean."""
+    with _plain_errors():
+        from gpflow_deep.presets import get, names
+
+        click.echo("auto  The best of several by held-out log density, or a mixture of them.")
+        for name in names():
+            click.echo(f"{name}  {get(name).description}")
 
 
 @main.command()
@@ -76,14 +62,35 @@ def demo(output: Path, quick: bool) -> None:
 @click.option("--output", type=_FOLDER, required=True, help="Folder for the fitted model.")
 @click.option("--exclude", multiple=True, metavar="COLUMN", help="Leave out; can be repeated.")
 @click.option(
-    "--posterior",
-    type=click.Choice(_POSTERIORS),
-    default="stripes-and-arrow",
-    help="The approximate posterior, by the name that the benchmark has for it too.",
+    "--task",
+    type=click.Choice(["auto", "regression", "classification"]),
+    default="auto",
+    help="Whether the target is a number or a class.",
 )
-@click.option("--layers", "num_layers", type=_COUNT, default=3, help="Layers of GPs.")
-@_settings("hidden_dim", "num_inducing", "steps", "batch_size", "learning_rate")
-@_settings("validation_fraction", "validate_every", "patience")
+@click.option("--separator", help="Of the file's cells; found from the file by default.")
+@click.option("--encoding", help="Of the file; found from the file by default.")
+@click.option("--model", default="auto", help="Which model; see gpflow-deep models.")
+@click.option("--layers", "num_layers", type=_COUNT, default=2, help="Layers of deep models.")
+@click.option("--time-limit", type=_POSITIVE, default=180.0, help="Seconds of training, about.")
+@click.option("--steps", type=_COUNT, help="Training steps, instead of a time limit.")
+@click.option("--num-inducing", type=_COUNT, help="Inducing points of each layer.")
+@click.option("--kernel", type=click.Choice(["rbf", "matern12", "matern32", "matern52"]))
+@click.option("--likelihood", type=click.Choice(["gaussian", "student-t"]), help="Of numbers.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64")
+@click.option("--jitter", type=_POSITIVE, help="On the diagonal of covariances.")
+@click.option(
+    "--validation-fraction",
+    type=click.FloatRange(0.0, 1.0, max_open=True),
+    default=0.1,
+    help="Share of the rows held out to choose by.",
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another setting, such as learning_rate=0.01; can be repeated.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of all draws.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier fit in the output folder.")
 def fit(
@@ -91,38 +98,60 @@ def fit(
     target: str,
     output: Path,
     exclude: tuple[str, ...],
-    posterior: str,
+    task: str,
+    separator: str | None,
+    encoding: str | None,
+    dtype: str,
+    changes: tuple[str, ...],
     seed: int,
     overwrite: bool,
-    **settings: Any,
+    time_limit: float,
+    **options: Any,
 ) -> None:
     """
-    Fit a deep GP to the numeric CSV file DATA: one column from all the others.
+    Fit a model to the table DATA (CSV or Parquet): one column from all the others.
 
-    The first line names the columns. Some rows are held out for early stopping. Model, scaling and
-    metadata go to the output folder.
+    Numbers, text, dates, booleans and missing cells are all taken; what is done with each column is told.
+    After Ctrl-C or a kill the same command goes on where it was.
     """
     with _plain_errors():
-        chosen = Settings(**settings)
-        table = read_csv(data)
-        table.require([target, *exclude])
-        from gpflow_deep.command_line.fitting import fit_table
-        from gpflow_deep.estimators.persistence import check_output, save_regression
+        from gpflow_deep.command_line.tables import read_table, require
 
-        check_output(output, overwrite)
-        regression, notes = fit_table(table, target, posterior, chosen, seed=seed, exclude=exclude)
-        save_regression(regression, output, overwrite=overwrite)
-    report = regression.report
-    _tell(*notes)
-    _tell(
-        f"Trained on {report['training_rows']} rows for {report['steps']} steps in "
-        f"{report['seconds']:.0f} s; kept step {report['best_step']}."
-    )
-    if report["held_out_rows"]:
+        table = read_table(data, separator, encoding)
+        require(table, [target, *exclude], data)
+        from gpflow_deep.command_line.fitting import fit_table
+        from gpflow_deep.estimators.persistence import check_output
+
+        check_output(output / _FIT, overwrite)
+        limit = None if options["steps"] else time_limit
         _tell(
-            f"On the {report['held_out_rows']} held-out rows, which chose that step: RMSE "
-            f"{report['held_out_rmse']:.4g}, log density {report['held_out_log_density']:.4g}."
+            f"{len(table)} rows. Training takes "
+            + (f"about {limit:.0f} s (--time-limit)." if limit else f"{options['steps']} steps.")
         )
+        fitted = fit_table(
+            table,
+            target,
+            task=task,
+            exclude=exclude,
+            tell=_tell,
+            float=dtype,
+            time_limit=limit,
+            settings=_changed(changes),
+            random_state=seed,
+            checkpoint_dir=str(output / _CHECKPOINTS),
+            verbose=2,
+            **options,
+        )
+        fitted.save(output / _FIT, overwrite=overwrite)
+        import shutil
+
+        shutil.rmtree(output / _CHECKPOINTS, ignore_errors=True)
+    for tried in fitted.estimator.report_:
+        density = tried["log_density"]
+        scored = (
+            "" if density is None else f", held-out log density of the scaled target {density:.4g}"
+        )
+        _tell(f"{tried['name']}: weight {tried['weight']:.2f}, {tried['seconds']:.0f} s{scored}.")
     _tell(f"Saved to {output}. Next: gpflow-deep predict {output} NEW.csv")
 
 
@@ -131,27 +160,94 @@ def fit(
 @click.argument("new", type=_FILE)
 @click.option("--output", type=click.Path(dir_okay=False), default="-", help="CSV file.")
 @click.option("--quantiles", default="0.025,0.5,0.975", help="Probabilities; may be empty.")
-def predict(folder: Path, new: Path, output: str, quantiles: str) -> None:
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Have it beside; can be repeated.")
+@click.option("--plots", type=_FOLDER, help="Folder for figures, where NEW has the target.")
+@click.option("--separator", help="Of the file's cells; found from the file by default.")
+@click.option("--encoding", help="Of the file; found from the file by default.")
+def predict(
+    folder: Path,
+    new: Path,
+    output: str,
+    quantiles: str,
+    keep: tuple[str, ...],
+    plots: Path | None,
+    separator: str | None,
+    encoding: str | None,
+) -> None:
     """
-    Predict the rows of the CSV file NEW by the fit in FOLDER.
+    Predict the rows of the table NEW by the fit in FOLDER.
 
     Columns are found by name. Writes mean, standard deviation and quantiles, noise included, in the
-    units of the data.
+    units of the data; or the class and the probabilities of all. Where NEW has the target, the predictions
+    are scored.
     """
     with _plain_errors():
         levels = _probabilities(quantiles)
-        table = read_csv(new)
+        from gpflow_deep.command_line.fitting import FittedTable, predict_table, score
+        from gpflow_deep.command_line.tables import read_table, require, stream_table
+        from gpflow_deep.estimators.files import check_writable
+
         if output != "-":
             check_writable(Path(output).parent)
-        from gpflow_deep.command_line.fitting import predict_table
-        from gpflow_deep.estimators.persistence import load_regression
-
-        columns, values, notes = predict_table(load_regression(folder), table, levels)
-        _tell(*notes)
+        fitted = FittedTable.load(folder / _FIT)
+        parts = stream_table(new, separator, encoding)
+        first = next(parts)
+        require(first, [*keep, *([fitted.target] if plots else [])], new)
         if output != "-":
             Path(output).parent.mkdir(parents=True, exist_ok=True)
-        with click.open_file(output, "w", encoding="utf-8") as file:
-            write_csv(file, columns, values)
+        from itertools import chain
+
+        from tqdm import tqdm
+
+        num_rows = num_far = 0
+        partial = output if output == "-" else f"{output}.partial"
+        with (
+            click.open_file(partial, "w", encoding="utf-8") as file,
+            tqdm(unit="row", disable=output == "-") as bar,
+        ):
+            for table, far in predict_table(fitted, chain([first], parts), levels, keep):
+                table.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")
+                num_rows, num_far = num_rows + len(table), num_far + int(far.sum())
+                bar.update(len(table))
+        if output != "-":
+            Path(partial).replace(output)
+        if num_far:
+            _tell(
+                f"Warning: {num_far} of {num_rows} rows are out of the ranges of the training data; do not"
+                " rely on them."
+            )
+        if fitted.target in first.columns:
+            table = read_table(new, separator, encoding)
+            scores = score(fitted, table).items()
+            _tell("Scores: " + ", ".join(f"{name} {value:.4g}" for name, value in scores) + ".")
+            if plots:
+                from gpflow_deep.command_line.plots import write_plots
+
+                for path in write_plots(fitted, table, plots):
+                    _tell(f"Written: {path}")
+
+
+def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
+    """Settings by name from `NAME=VALUE`, in the types of their defaults."""
+    from gpflow_deep.presets import Settings
+
+    defaults = vars(Settings())
+    values = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in defaults:
+            raise click.BadParameter(
+                f"expected a name among {', '.join(defaults)}, got {name!r}.", param_hint="--set"
+            )
+        try:
+            values[name] = type(defaults[name])(text.strip())
+        except ValueError:
+            expected = type(defaults[name]).__name__
+            raise click.BadParameter(
+                f"{name}: expected {expected}, got {text!r}.", param_hint="--set"
+            ) from None
+    return values
 
 
 def _probabilities(text: str) -> list[float]:

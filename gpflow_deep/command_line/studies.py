@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,11 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """An option for each of the settings but the depth, which can be given several times."""
     for entry in reversed(fields(Settings)):
         if entry.name != "num_layers":
+            choices = entry.metadata["choices"]
             command = click.option(
                 f"--{entry.name.replace('_', '-')}",
-                type=type(entry.default),
-                default=entry.default,
-                show_default=True,
-                help=entry.metadata["help"],
+                type=click.Choice(choices) if choices else type(entry.default),
+                help=f"{entry.metadata['help']}  [default: the model's own, or {entry.default}]",
             )(command)
     return command
 
@@ -78,9 +77,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     "--layers",
     type=click.IntRange(min=1),
     multiple=True,
-    default=(2,),
-    show_default=True,
-    help="GP layers, the output layer included; repeatable.",
+    help="GP layers, the output layer included; repeatable.  [default: the model's own, or 2]",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all draws."
@@ -108,23 +105,31 @@ def benchmark(
     """
     Train and test models on splits of data sets.
 
+    Models that bear a paper's name have that paper's settings, all others those of Lindinger et al. 2020,
+    save for the options given.
+
     Give the same command again after an interruption: finished runs are skipped, the interrupted
     one goes on from its last checkpoint. `gpflow-deep report` makes tables and figures of the
     output.
     """
     # TensorFlow takes seconds to import: not for --help, nor for an option that is wrong.
     from gpflow_deep.experiments.benchmark import plan, run_all
+    from gpflow_deep.presets import get
 
     try:
-        runs = plan(
-            models,
-            datasets,
-            study=study,
-            splits=splits,
-            layers=layers,
-            seed=seed,
-            settings=Settings(**settings),
-        )
+        given = {name: value for name, value in settings.items() if value is not None}
+        runs = []
+        for model in dict.fromkeys(models):
+            chosen = replace(get(model).settings(), **given)
+            runs += plan(
+                [model],
+                datasets,
+                study=study,
+                splits=splits,
+                layers=layers or (chosen.num_layers,),
+                seed=seed,
+                settings=chosen,
+            )
         failed = run_all(runs, output, progress=progress, echo=click.echo)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error

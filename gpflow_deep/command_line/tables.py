@@ -1,158 +1,181 @@
-"""Numeric CSV files by column name, with errors that say where in the file the trouble is."""
+"""Tables from files: CSV of any separator, decimal mark and encoding, and Parquet."""
 
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
-__all__ = ["CsvTable", "read_csv", "write_csv"]
+__all__ = ["Format", "listed", "read_table", "require", "stream_table"]
 
-_DELIMITERS = (",", ";", "\t")
+_SEPARATORS = ",;\t|"
+_PARQUET = (".parquet", ".pq")
+_SAMPLE = 65_536  # bytes of a file that its format is found from
+_ROWS = 5000
 
 
 @dataclass(frozen=True)
-class CsvTable:
+class Format:
     """
-    The cells of a CSV file, as text: only the columns that are asked for need to hold numbers.
+    How a CSV file is written.
 
-    :param path: where the file is, for messages.
-    :param columns: the names in the first line; a column without a name has the empty one.
-    :param rows: the cells of the lines after it that are not blank.
-    :param lines: the line in the file on which each row ends, counted from 1.
+    :param separator: of cells.
+    :param encoding: as Python names it.
     """
 
-    path: Path
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    lines: tuple[int, ...]
+    separator: str
+    encoding: str
 
-    def numbers(self, columns: Sequence[str]) -> np.ndarray:
+    @classmethod
+    def found(cls, path: Path, separator: str | None = None, encoding: str | None = None) -> Format:
         """
-        The values of some columns, float64 [N, len(columns)].
+        That of a file: by the marks at its beginning, UTF-8, or else Windows-1252; by the separator that
+        the first line has most of.
 
-        :param columns: names, in the order wanted.
-        :raises ValueError: for a column that is not there, and for a cell that is empty, not a
-            number, or not finite.
+        :param separator: if it is known.
+        :param encoding: if it is known.
         """
-        self.require(columns)
-        positions = [self.columns.index(name) for name in columns]
-        values = np.empty((len(self.rows), len(columns)))
-        for i, row in enumerate(self.rows):
-            for j, position in enumerate(positions):
-                values[i, j] = self._number(row[position], self.lines[i], columns[j])
-        return values
-
-    def require(self, columns: Iterable[str]) -> None:
-        """
-        Check that columns of these names exist.
-
-        :param columns: names.
-        :raises ValueError: naming those that do not, and those that do.
-        """
-        missing = [name for name in columns if name not in self.columns]
-        if missing:
-            raise ValueError(
-                f"{self.path}: no column {_listed(missing)}. "
-                f"The file has the columns {_listed(self.columns)}."
-            )
-
-    def _number(self, cell: str, line: int, column: str) -> float:
-        value = _as_number(cell)
-        if value is None or not math.isfinite(value):
-            found = f"got {cell!r}" if cell.strip() else "the cell is empty"
-            raise ValueError(
-                f"{self.path}, line {line}, column {column!r}: expected a finite number, {found}. A column"
-                " of other things can be excluded."
-            )
-        return value
+        with _opened(path) as file:
+            head = file.read(_SAMPLE)
+        if encoding is None:
+            encoding = _encoding(head)
+        text = head.decode(encoding, errors="replace")
+        first = next((line for line in text.splitlines() if line.strip()), "")
+        return cls(separator or max(_SEPARATORS, key=first.count), encoding)
 
 
-def read_csv(path: str | Path) -> CsvTable:
+def read_table(
+    path: Path, separator: str | None = None, encoding: str | None = None
+) -> pd.DataFrame:
     """
-    Read a CSV file whose first line names the columns, separated by commas, semicolons or tabs.
+    A table whose first line names the columns; cells of CSV files are text, as they are in the file.
 
-    :param path: a file in UTF-8, with or without a byte order mark.
-    :raises ValueError: for a file without names or rows, with a name given twice, or with a line
-        that has more or fewer cells than there are names.
+    :param path: CSV, also compressed as pandas knows it, or Parquet.
+    :param separator: of a CSV file's cells; found from the file by default.
+    :param encoding: of a CSV file; found from the file by default.
+    :raises ValueError: for a file that is no such table.
     """
-    path = Path(path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    return pd.concat(list(stream_table(path, separator, encoding, rows=None)))
+
+
+def stream_table(
+    path: Path,
+    separator: str | None = None,
+    encoding: str | None = None,
+    rows: int | None = _ROWS,
+) -> Iterator[pd.DataFrame]:
+    """The same in parts of some rows, so that memory does not grow with the file."""
+    if path.suffix in _PARQUET:
         try:
-            delimiter = max(_DELIMITERS, key=file.readline().count)
-            file.seek(0)
-            return _parse(path, csv.reader(file, delimiter=delimiter))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: expected text in UTF-8, got {error}.") from error
-        except csv.Error as error:
-            raise ValueError(f"{path}: expected a CSV file, got {error}.") from error
-
-
-def write_csv(file: IO[str], columns: Sequence[str], values: np.ndarray) -> None:
-    """
-    Write numbers under column names, in so many digits that reading gives the same numbers.
-
-    :param file: open for writing text.
-    :param columns: C names.
-    :param values: [N, C].
-    """
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(values.tolist())
-
-
-def _parse(path: Path, reader: Any) -> CsvTable:
-    columns: tuple[str, ...] = ()
-    rows: list[tuple[str, ...]] = []
-    lines: list[int] = []
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if not columns:
-            columns = _checked_names(path, cells)
-            continue
-        if len(cells) != len(columns):
+            table = pd.read_parquet(path)
+        except ImportError as error:
             raise ValueError(
-                f"{path}, line {reader.line_num}: expected {len(columns)} cells, as many as "
-                f"column names, got {len(cells)}."
-            )
-        rows.append(tuple(cells))
-        lines.append(reader.line_num)
-    if not rows:
-        raise ValueError(f"{path}: expected a line of column names and rows below it, got no rows.")
-    return CsvTable(path, columns, tuple(rows), tuple(lines))
-
-
-def _checked_names(path: Path, cells: Sequence[str]) -> tuple[str, ...]:
-    columns = tuple(cell.strip() for cell in cells)
-    if all(_is_number(name) for name in columns):
+                f"{path}: to read Parquet takes pyarrow, which is not installed (pip install pyarrow)."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error
+        _check_names(path, list(table.columns))
+        yield from ([table] if rows is None else _cut(table, rows))
+        return
+    found = Format.found(path, separator, encoding)
+    options: dict[str, Any] = dict(
+        sep=found.separator,
+        encoding=found.encoding,
+        dtype=str,
+        keep_default_na=False,
+        skipinitialspace=True,
+        index_col=False,
+    )
+    try:
+        with _opened(path) as file:
+            names = _names(path, file.read(_SAMPLE).decode(found.encoding, "replace"), found)
+        empty = True
+        with pd.read_csv(path, header=0, names=names, chunksize=rows or 10**9, **options) as reader:
+            for part in reader:
+                part = part.map(str.strip)
+                empty &= part.empty
+                yield part.loc[(part != "").any(axis=1)]
+        if empty:
+            raise ValueError("got no rows below the names of the columns")
+    except UnicodeError as error:
         raise ValueError(
-            f"{path}: expected the names of the columns in the first line, got only numbers: "
-            f"{_listed(columns)}."
+            f"{path}: expected text in {found.encoding}, got {error}. Name the encoding (--encoding)."
+        ) from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a CSV file: {error}") from error
+
+
+def require(table: pd.DataFrame, names: Iterable[str], path: Path) -> None:
+    """
+    Check that columns of these names exist.
+
+    :raises ValueError: naming those that do not, and those that do.
+    """
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise ValueError(
+            f"{path}: no column {listed(missing)}. The file has the columns {listed(table.columns)}."
         )
-    repeated = [name for name, count in Counter(columns).items() if name and count > 1]
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names in quotes, separated by commas."""
+    return ", ".join(repr(str(name)) for name in names)
+
+
+def _opened(path: Path) -> Any:
+    """The bytes of a file, uncompressed."""
+    handles = pd.io.common.get_handle(path, "rb", compression="infer", is_text=False)
+    return handles.handle
+
+
+def _encoding(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    try:
+        # The last character may be cut.
+        head[: max(len(head) - 4, 0) or None].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8-sig"
+
+
+def _names(path: Path, head: str, found: Format) -> list[str]:
+    """The names in the first line that is not blank."""
+    lines = (line for line in head.splitlines() if line.strip())
+    cells = next(csv.reader(lines, delimiter=found.separator, skipinitialspace=True), [])
+    names = [cell.strip() for cell in cells]
+    return _check_names(path, names)
+
+
+def _check_names(path: Path, names: list[Any]) -> list[str]:
+    if not names:
+        raise ValueError(f"{path}: expected a line of column names and rows below it, got nothing.")
+    texts = [str(name) for name in names]
+    if all(_is_number(name) for name in texts):
+        raise ValueError(
+            f"{path}: expected the names of the columns in the first line, got only numbers:"
+            f" {listed(texts)}."
+        )
+    repeated = [name for name, count in Counter(texts).items() if name and count > 1]
     if repeated:
-        raise ValueError(f"{path}: expected each column name once, got {_listed(repeated)} again.")
-    return columns
+        raise ValueError(f"{path}: expected each column name once, got {listed(repeated)} again.")
+    # A column of row numbers, as pandas writes it, has no name.
+    return [name or f"(column {index + 1})" for index, name in enumerate(texts)]
 
 
 def _is_number(text: str) -> bool:
-    return _as_number(text) is not None
-
-
-def _as_number(text: str) -> float | None:
-    """The number that a cell holds; `1_000`, which Python reads as one, is none in a table."""
     try:
-        return None if "_" in text else float(text)
+        float(text)
     except ValueError:
-        return None
+        return False
+    return True
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+def _cut(table: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
+    return [table.iloc[start : start + rows] for start in range(0, len(table), rows)]

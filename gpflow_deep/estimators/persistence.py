@@ -1,168 +1,243 @@
 """
-Saving a fitted regression to a folder, and loading it again.
+Saving a fitted estimator to one file, and loading it again.
 
-The folder holds `metadata.json`, which a person can read, and `parameters.npz`, the values of the
-model's variables by the paths of its parameters: unconstrained, as to constrain and unconstrain a value
-may change its last digit. Neither can run code when it is loaded, as a pickle could.
+The file is a zip of `metadata.json`, which a person can read, and `arrays.npz`, which the metadata know by
+its checksum. Neither can run code when it is loaded, as a pickle could. It is written under another name and
+renamed when it is whole: whatever interrupts that, the name holds the old fit or the new one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
-from collections.abc import Callable
-from dataclasses import asdict, fields
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
-from zipfile import BadZipFile
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zlib import error as ZlibError
 
-import gpflow
 import numpy as np
-import tensorflow as tf
 
 from gpflow_deep.estimators.files import check_writable
-from gpflow_deep.estimators.regression import Regression
-from gpflow_deep.estimators.scaling import Scaling
-from gpflow_deep.presets import Settings, get
 
-__all__ = ["check_output", "load_regression", "save_regression"]
+from .base import DeepGPEstimator
+from .classifier import DeepGPClassifier
+from .fitted import FittedModel
+from .limits import Limits
+from .regressor import DeepGPRegressor
+from .scaling import Scaling
 
-_METADATA = "metadata.json"
-_PARAMETERS = "parameters.npz"
-_FORMAT = 2
-_PACKAGES = ("gpflow_deep", "gpflow", "tensorflow", "numpy")
+__all__ = ["check_output", "load", "load_notes", "save"]
+
+_METADATA, _ARRAYS = "metadata.json", "arrays.npz"
+_FORMAT = 3
+_PACKAGES = ("gpflow_deep", "gpflow", "scikit-learn", "tensorflow", "numpy")
+_CLASSES = {c.__name__: c for c in (DeepGPRegressor, DeepGPClassifier)}
+_SCALING = ("X_mean", "X_scale", "Y_mean", "Y_scale")
 
 
-def check_output(folder: str | Path, overwrite: bool = False) -> None:
+def check_output(path: str | Path, overwrite: bool = False) -> None:
     """
-    Check that a fit can be saved to a folder: before the training, not after it.
+    Check that a fit can be saved to a file: before the training, not after it.
 
-    :param folder: where to save; it need not exist yet.
-    :param overwrite: whether an earlier fit in it may be replaced.
-    :raises FileExistsError: for an earlier fit, and for a file of that name.
+    :param path: of the file; its folder need not exist yet.
+    :param overwrite: whether an earlier file may be replaced.
+    :raises FileExistsError: for an earlier file, and for a folder of that name.
     :raises OSError: where nothing can be written there.
     """
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder}: expected a folder, but it is a file.")
-    if (folder / _METADATA).exists() and not overwrite:
+    path = Path(path)
+    if path.is_dir():
+        raise FileExistsError(f"{path}: expected a file, but it is a folder.")
+    if path.exists() and not overwrite:
         raise FileExistsError(
-            f"{folder}: holds an earlier fit; say that it may be overwritten (overwrite=True, on the"
+            f"{path}: there is an earlier fit; say that it may be overwritten (overwrite=True, on the"
             " command line --overwrite)."
         )
-    check_writable(folder)
+    check_writable(path.parent)
 
 
-def save_regression(regression: Regression, folder: str | Path, *, overwrite: bool = False) -> None:
+def save(
+    estimator: DeepGPEstimator,
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
     """
-    Save a fitted regression.
+    Save a fitted estimator.
 
-    :param regression: the fit.
-    :param folder: where to save; made, with its parents, if it is not there.
-    :param overwrite: whether an earlier fit in it may be replaced.
+    :param estimator: a `DeepGPRegressor` or `DeepGPClassifier`.
+    :param path: of the file; its folder is made if it is not there.
+    :param overwrite: whether an earlier file may be replaced.
+    :param notes: more to keep with it, of what JSON has: `load_notes` returns it.
     :raises FileExistsError: as `check_output` says.
     """
-    check_output(folder, overwrite)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    variables = _variables(regression.model)
+    check_output(path, overwrite)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts, arrays = _state(estimator)
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
     metadata = {
         "format": _FORMAT,
         "versions": {package: version(package) for package in _PACKAGES},
-        "float": np.dtype(gpflow.default_float()).name,
-        "model": regression.model_name,
-        "settings": asdict(regression.settings),
-        "seed": regression.seed,
-        "num_inducing": int(regression.model.layers[0].num_inducing),
-        "input_names": regression.input_names,
-        "target_name": regression.target_name,
-        "scaling": {name: value.tolist() for name, value in asdict(regression.scaling).items()},
-        "report": regression.report,
+        **facts,
+        "notes": dict(notes or {}),
+        "arrays_sha256": hashlib.sha256(packed.getvalue()).hexdigest(),
     }
-    # The metadata come last: where they are, the parameters are too.
-    _write(
-        folder / _PARAMETERS,
-        lambda file: np.savez(file, **{k: v.numpy() for k, v in variables.items()}),
-    )
-    text = json.dumps(metadata, indent=2) + "\n"
-    _write(folder / _METADATA, lambda file: file.write(text.encode()))
-
-
-def load_regression(folder: str | Path) -> Regression:
-    """
-    Load what `save_regression` saved; predictions are the same.
-
-    :param folder: where it was saved.
-    :raises FileNotFoundError: where there is no fit.
-    :raises ValueError: for files that do not belong to a fit of this version, and where the default
-        float is not the one of the fit.
-    """
-    folder = Path(folder)
-    if not (folder / _METADATA).is_file() or not (folder / _PARAMETERS).is_file():
-        raise FileNotFoundError(
-            f"{folder}: expected a fit, that is the files {_METADATA} and {_PARAMETERS}."
-        )
-    try:
-        return _load(folder)
-    except (BadZipFile, EOFError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{folder}: expected a fit, but its files are damaged: {error}."
-        ) from error
-
-
-def _load(folder: Path) -> Regression:
-    metadata = json.loads((folder / _METADATA).read_text())
-    if metadata["format"] != _FORMAT:
-        raise ValueError(
-            f"{folder}: expected a fit in format {_FORMAT}, got format {metadata['format']} of "
-            f"gpflow_deep {metadata['versions']['gpflow_deep']}."
-        )
-    default_float = np.dtype(gpflow.default_float()).name
-    if metadata["float"] != default_float:
-        raise ValueError(
-            f"{folder}: the fit is in {metadata['float']}, but the default float is "
-            f"{default_float}. Set it by gpflow.config.set_default_float."
-        )
-    settings = Settings(**metadata["settings"])
-    with np.load(folder / _PARAMETERS) as file:
-        values = dict(file)
-    # The data only give the shapes of a model whose parameters are then all assigned.
-    shape = metadata["num_inducing"], len(metadata["input_names"])
-    X = np.random.default_rng(0).normal(size=shape)
-    model = get(metadata["model"]).build(X, X[:, :1], settings, metadata["seed"])
-    variables = _variables(model)
-    if values.keys() != variables.keys():
-        difference = ", ".join(sorted(values.keys() ^ variables.keys()))
-        raise ValueError(
-            f"{folder}: expected the parameters of the model, differing: {difference}."
-        )
-    for path, variable in variables.items():
-        variable.assign(values[path])
-    return Regression(
-        metadata["model"],
-        settings,
-        metadata["seed"],
-        model,
-        Scaling(**{f.name: np.array(metadata["scaling"][f.name]) for f in fields(Scaling)}),
-        tuple(metadata["input_names"]),
-        metadata["target_name"],
-        metadata["report"],
-    )
-
-
-def _variables(model: tf.Module) -> dict[str, tf.Variable]:
-    """The variables of a model, by the paths of its parameters."""
-    parameters = gpflow.utilities.parameter_dict(model)
-    return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file under another name first, so that no half of one is ever found."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
-            write(file)
+            with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+                archive.writestr(_METADATA, json.dumps(metadata, indent=2) + "\n")
+                archive.writestr(_ARRAYS, packed.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def load(path: str | Path) -> Any:
+    """
+    Load what `save` saved; predictions are the same to the bit.
+
+    :param path: of the file.
+    :raises FileNotFoundError: where there is none.
+    :raises ValueError: for a file that is damaged, of another kind or another format.
+    """
+    metadata, arrays = _read(Path(path))
+    try:
+        return _estimator(metadata, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: expected a fit, but its content is damaged: {error}") from error
+
+
+def load_notes(path: str | Path) -> dict[str, Any]:
+    """The notes that an estimator was saved with; errors as for `load`."""
+    metadata, _ = _read(Path(path))
+    notes: dict[str, Any] = metadata["notes"]
+    return notes
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected the file of a fit, found none.")
+    try:
+        with ZipFile(path) as archive:
+            metadata = json.loads(archive.read(_METADATA))
+            packed = archive.read(_ARRAYS)
+        if metadata["format"] != _FORMAT:
+            raise ValueError(
+                f"{path}: expected a fit in format {_FORMAT}, got format {metadata['format']} of"
+                f" gpflow_deep {metadata['versions']['gpflow_deep']}."
+            )
+        if hashlib.sha256(packed).hexdigest() != metadata["arrays_sha256"]:
+            raise BadZipFile("the arrays are not those that the metadata were written with")
+        with np.load(io.BytesIO(packed), allow_pickle=False) as file:
+            return metadata, dict(file)
+    except (
+        *(BadZipFile, EOFError, KeyError, TypeError, ZlibError, NotImplementedError),
+        *(json.JSONDecodeError, UnicodeDecodeError, OSError),
+    ) as error:
+        raise ValueError(f"{path}: expected a fit, but the file is damaged: {error}.") from error
+
+
+def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    members = [member.state() for member in estimator.members_]
+    params = estimator.get_params(deep=False)
+    # A generator has no name to be found by again.
+    if not isinstance(params["random_state"], int | None):
+        params["random_state"] = None
+    arrays = {
+        f"{index}{path}": array
+        for index, (_, variables) in enumerate(members)
+        for path, array in variables.items()
+    }
+    for name in _SCALING:
+        arrays[f"scaling.{name}"] = getattr(estimator.scaling_, name)
+    for name in ("input_limits_", "target_limits_"):
+        if (limits := getattr(estimator, name)) is not None:
+            arrays |= {f"{name}.low": limits.low, f"{name}.high": limits.high}
+    arrays["weights_"] = estimator.weights_
+    facts = {
+        "class": type(estimator).__name__,
+        "params": {name: _plain(value) for name, value in params.items()},
+        "n_features_in_": estimator.n_features_in_,
+        "feature_names_in_": _plain(getattr(estimator, "feature_names_in_", None)),
+        "random_seed_": estimator.random_seed_,
+        "report_": estimator.report_,
+        "members": [member for member, _ in members],
+    }
+    if isinstance(estimator, DeepGPClassifier):
+        facts["object_classes"] = estimator.classes_.dtype == object
+        arrays["classes_"] = np.array(estimator.classes_.tolist())
+    else:
+        facts["flat_target"] = estimator._flat_target_
+    return facts, arrays
+
+
+def _plain(value: Any) -> Any:
+    """numpy's values and mappings as JSON has them."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _estimator(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> DeepGPEstimator:
+    estimator: DeepGPEstimator = _CLASSES[metadata["class"]](**metadata["params"])
+    D = estimator.n_features_in_ = int(metadata["n_features_in_"])
+    if (names := metadata["feature_names_in_"]) is not None:
+        _expect(len(names) == D, f"feature_names_in_: {D} names", len(names))
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator.scaling_ = Scaling(*(arrays[f"scaling.{name}"] for name in _SCALING))
+    P = len(estimator.scaling_.Y_mean)
+    for name in _SCALING:
+        _check_column(f"scaling.{name}", arrays[f"scaling.{name}"], D if name[0] == "X" else P)
+        if name.endswith("scale"):
+            positive = bool((arrays[f"scaling.{name}"] > 0).all())
+            _expect(positive, f"scaling.{name}: positive values", arrays[f"scaling.{name}"])
+    estimator.input_limits_ = _limits(arrays, "input_limits_", D)
+    classes = metadata["class"] == DeepGPClassifier.__name__
+    estimator.target_limits_ = None if classes else _limits(arrays, "target_limits_", P)
+    if classes:
+        values = arrays["classes_"]
+        estimator.classes_ = values.astype(object) if metadata["object_classes"] else values
+    else:
+        estimator._flat_target_ = bool(metadata["flat_target"])
+    estimator.random_seed_ = int(metadata["random_seed_"])
+    estimator.report_ = metadata["report_"]
+    estimator.weights_ = _check_column("weights_", arrays["weights_"], len(metadata["members"]))
+    right = bool((estimator.weights_ > 0).all()) and abs(estimator.weights_.sum() - 1) < 1e-6
+    _expect(right, "weights_: positive values of sum 1", estimator.weights_)
+    estimator.members_ = []
+    for index, facts in enumerate(metadata["members"]):
+        own = {name: array for name, array in arrays.items() if name.startswith(f"{index}.")}
+        paths = {name[len(str(index)) :]: array for name, array in own.items()}
+        member = FittedModel.from_state(facts, paths)
+        outputs = len(estimator.classes_) if classes else P
+        _expect(member.num_inputs == D, f"member {index}: {D} inputs", member.num_inputs)
+        _expect(member.num_outputs == outputs, f"member {index}: {outputs} outputs", member)
+        estimator.members_.append(member)
+    return estimator
+
+
+def _limits(arrays: Mapping[str, np.ndarray], name: str, size: int) -> Limits:
+    low, high = arrays[f"{name}.low"], arrays[f"{name}.high"]
+    ordered = low.shape == high.shape == (size,) and bool((low <= high).all())
+    _expect(ordered, f"{name}: {size} lower limits, and upper ones not below them", (low, high))
+    return Limits(low, high)
+
+
+def _check_column(name: str, array: np.ndarray, size: int) -> np.ndarray:
+    right = array.shape == (size,) and array.dtype == np.float64 and bool(np.isfinite(array).all())
+    _expect(right, f"{name}: {size} finite float64 values", f"{array.dtype} {array}")
+    return array
+
+
+def _expect(condition: bool, expected: str, got: Any) -> None:
+    if not condition:
+        raise ValueError(f"{expected} expected, got {got}.")

@@ -11,9 +11,11 @@ __all__ = ["Scaling", "standardisation"]
 _LEAST = 1e-140
 
 
-def standardisation(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def standardisation(
+    array: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """
-    Mean and scale [D] of the columns of `array` [N, D].
+    Mean and scale [D] of the columns of `array` [N, D], whose rows count as `weights` [N] say.
 
     The scale is the standard deviation, or 1 for a constant column, which so becomes zero instead
     of NaN.
@@ -22,8 +24,9 @@ def standardisation(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = np.abs(array).max(axis=0, initial=0.0)
     exponent = np.where(largest > 0.0, np.frexp(largest)[1], 0)
     ordinary = np.ldexp(array, -exponent)
-    mean = np.ldexp(ordinary.mean(axis=0), exponent)
-    scale = np.ldexp(ordinary.std(axis=0), exponent)
+    centre = np.average(ordinary, axis=0, weights=weights)
+    variance = np.average(np.square(ordinary - centre), axis=0, weights=weights)
+    mean, scale = np.ldexp(centre, exponent), np.ldexp(np.sqrt(variance), exponent)
     # A constant such as 0.1 has a standard deviation of rounding errors, not of zero.
     constant = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
     return mean, np.where(constant, 1.0, scale)
@@ -46,16 +49,17 @@ class Scaling:
     Y_scale: np.ndarray
 
     @classmethod
-    def fit(cls, X: np.ndarray, Y: np.ndarray) -> Scaling:
+    def fit(cls, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = None) -> Scaling:
         """
         From training data only, so that nothing is known of the test points.
 
         :param X: inputs [N, D].
         :param Y: targets [N, P].
+        :param weights: how much each row counts, [N].
         :raises ValueError: where the squares of the targets' scales, which variances are in, are not finite
             or vanish.
         """
-        scaling = cls(*standardisation(X), *standardisation(Y))
+        scaling = cls(*standardisation(X, weights), *standardisation(Y, weights))
         if not ((scaling.Y_scale > _LEAST) & (scaling.Y_scale < 1.0 / _LEAST)).all():
             raise ValueError(
                 f"Y: expected targets with standard deviations between {_LEAST:g} and {1.0 / _LEAST:g}, got"

@@ -5,7 +5,18 @@ the studies all use them.
 
 from __future__ import annotations
 
+from .recommended import recommended, scheduled
 from .registry import Builder, Preset, build, get, names, register
 from .settings import Settings
 
-__all__ = ["Builder", "Preset", "Settings", "build", "get", "names", "register"]
+__all__ = [
+    "Builder",
+    "Preset",
+    "Settings",
+    "build",
+    "get",
+    "names",
+    "recommended",
+    "register",
+    "scheduled",
+]

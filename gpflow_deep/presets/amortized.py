@@ -1,15 +1,15 @@
 """
-The models of Meng & Zhang 2024 for the studies, with their baselines.
+The models of Meng & Zhang 2024, with their baselines.
 
-Its setting of three layers is `--hidden-dim 16 --num-inducing 8 --num-samples 32 --batch-size 100`: the
-widths are 16 and 4, and the layers have 8, 4 and 4 inducing points; `dspp` had 256, 128 and 128 there.
+Its three layers have 16, 4 and 1 GPs and 8, 4 and 4 inducing points (the baselines 256, 128 and 128), so that
+`hidden_dim` and `num_inducing` are those of the first layer here: a quarter of the GPs from one hidden
+layer to the next, half of the points from the second layer on.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import gpflow
 import numpy as np
 
 from gpflow_deep.initialisation import kmeans_inducing_inputs
@@ -21,14 +21,17 @@ from gpflow_deep.models import (
     OrthogonalSVGP,
 )
 
+from .parts import ard_kernel, kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
 __all__ = ["ar1", "ar2", "ar2p", "ar2pp", "dspp", "idsgp", "ppgpr", "sgp_avi", "solve_gp"]
 
 
-def _widths(settings: Settings) -> list[int]:
-    """A quarter of the GPs from one hidden layer to the next."""
+def _widths(settings: Settings, input_dim: int) -> list[int]:
+    """A quarter of the GPs from one hidden layer to the next; or as many as inputs in all."""
+    if settings.hidden_dim == 0:
+        return list(settings.hidden_dims(input_dim))
     return [max(1, settings.hidden_dim // 4**i) for i in range(settings.num_layers - 1)]
 
 
@@ -38,19 +41,21 @@ def _sizes(settings: Settings) -> list[int]:
     return [M, *[max(1, M // 2)] * (settings.num_layers - 1)]
 
 
-def _likelihood(settings: Settings) -> gpflow.likelihoods.Likelihood:
-    return gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance)
-
-
 def _amortized(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, **kind: Any
 ) -> AmortizedDeepGP:
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     layers = build_amortized_layers(
-        X.shape[1], _widths(settings), Y.shape[1], _sizes(settings), seed=seed
+        X.shape[1],
+        _widths(settings, X.shape[1]),
+        num_outputs,
+        _sizes(settings),
+        kernel_factory=kernel_factory(settings, fixed_variance=False),
+        seed=seed,
     )
     return AmortizedDeepGP(
         layers,
-        _likelihood(settings),
+        likelihood,
         **{"num_samples": settings.num_samples, "num_data": len(X), "seed": seed, **kind},
     )
 
@@ -73,7 +78,7 @@ def ar2p(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Amortiz
     return _amortized(X, Y, settings, seed)
 
 
-@register("ar2pp")
+@register("ar2pp", weights=False)
 def ar2pp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> AmortizedDeepGP:
     """Learned sites, trained for the predictive density."""
     return _amortized(X, Y, settings, seed, predictive_objective=True)
@@ -94,32 +99,41 @@ def idsgp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> InputD
 def _input_dependent(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, inference: str
 ) -> InputDependentSVGP:
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     return InputDependentSVGP(
-        None,
-        _likelihood(settings),
+        None if settings.kernel == "own" else ard_kernel(settings.kernel, X.shape[1]),
+        likelihood,
         settings.num_inducing,
         X.shape[1],
-        Y.shape[1],
+        num_outputs,
         inference=inference,
         num_data=len(X),
         seed=seed,
     )
 
 
-@register("dspp")
+@register("dspp", weights=False)
 def dspp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSigmaPointProcess:
     """Learned sites on ordinary inducing points (Jankowiak et al. 2020)."""
-    layers = build_layers(X, _widths(settings), Y.shape[1], _sizes(settings), seed=seed)
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
+    layers = build_layers(
+        X,
+        _widths(settings, X.shape[1]),
+        num_outputs,
+        _sizes(settings),
+        kernel_factory=kernel_factory(settings),
+        seed=seed,
+    )
     return DeepSigmaPointProcess(
         layers,
-        _likelihood(settings),
+        likelihood,
         num_sites=settings.num_samples,
         num_data=len(X),
         seed=seed,
     )
 
 
-@register("ppgpr", max_layers=1)
+@register("ppgpr", max_layers=1, weights=False)
 def ppgpr(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSigmaPointProcess:
     """A sparse GP trained for its predictive density (Jankowiak et al. 2020)."""
     return dspp(X, Y, settings, seed)
@@ -128,17 +142,25 @@ def ppgpr(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSi
 @register("solve-gp", max_layers=1)
 def solve_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> OrthogonalSVGP:
     """A sparse GP with half of its inducing points orthogonal to the others (Shi et al. 2020)."""
-    (layer,) = build_layers(X, (), Y.shape[1], settings.num_inducing, seed=seed)
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
+    (layer,) = build_layers(
+        X,
+        (),
+        num_outputs,
+        settings.num_inducing,
+        kernel_factory=kernel_factory(settings),
+        seed=seed,
+    )
     Z = np.random.default_rng(seed).permutation(
         kmeans_inducing_inputs(X, settings.num_inducing, seed=seed)
     )
     half = len(Z) // 2
     return OrthogonalSVGP(
         layer.kernel,
-        _likelihood(settings),
+        likelihood,
         Z[:half],
         Z[half:],
-        Y.shape[1],
+        num_outputs,
         num_data=len(X),
         seed=seed,
     )

@@ -1,17 +1,17 @@
 """
-The deep GPs of Ober & Aitchison 2021 for the studies: inducing inputs propagated from the bottom, and the
+The deep GPs of Ober & Aitchison 2021: inducing inputs propagated from the bottom, and the
 same posterior with inducing inputs of every layer's own.
 """
 
 from __future__ import annotations
 
-import gpflow
 import numpy as np
 
 from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers import build_layers
 from gpflow_deep.models import GlobalInducingDeepGP
 
+from .parts import kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -21,17 +21,20 @@ __all__ = ["global_inducing", "local_inducing"]
 def _model(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, inducing: str
 ) -> GlobalInducingDeepGP:
-    U0, V = inducing_data(X, Y, settings.num_inducing, seed=seed)
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
+    pseudo = Y if settings.likelihood in ("gaussian", "student-t") else _signs(Y, num_outputs)
+    U0, V = inducing_data(X, pseudo, settings.num_inducing, seed=seed)
     layers = build_layers(
         X,
         hidden_dims=settings.hidden_dims(X.shape[1]),
-        output_dim=Y.shape[1],
+        output_dim=num_outputs,
         num_inducing=len(U0),
+        kernel_factory=kernel_factory(settings),
         seed=seed,
     )
     return GlobalInducingDeepGP(
         layers,
-        gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance),
+        likelihood,
         U0 if inducing == "global" else None,
         inducing=inducing,
         pseudo_outputs=V if inducing == "global" else None,
@@ -39,6 +42,12 @@ def _model(
         num_data=len(X),
         seed=seed,
     )
+
+
+def _signs(Y: np.ndarray, num_outputs: int) -> np.ndarray:
+    """Classes as function values that lead to them: 1 for the class, -1 for the others."""
+    classes = np.array([1]) if num_outputs == 1 else np.arange(num_outputs)
+    return np.where(Y == classes, 1.0, -1.0)
 
 
 @register("global-inducing")

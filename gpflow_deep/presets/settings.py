@@ -11,11 +11,14 @@ import numpy as np
 __all__ = ["Settings"]
 
 
-def _setting(default: int | float, help: str, *, added: bool = False) -> Any:
+def _setting(
+    default: int | float | str, help: str, *, added: bool = False, choices: tuple[str, ...] = ()
+) -> Any:
     """
     :param added: that the first results were written without it: runs with its default are those runs.
+    :param choices: the values of a setting that is a name.
     """
-    return field(default=default, metadata={"help": help, "added": added})
+    return field(default=default, metadata={"help": help, "added": added, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,30 @@ class Settings:
     hidden_scale: float = _setting(
         1e-2, "Factor of structured posteriors in hidden layers at the start.", added=True
     )
+    kernel: str = _setting(
+        "own",
+        "Kernel of every GP; own: the family's.",
+        added=True,
+        choices=("own", "rbf", "matern12", "matern32", "matern52"),
+    )
+    likelihood: str = _setting(
+        "gaussian",
+        "Likelihood of the targets; bernoulli and softmax take classes 0, 1, ...",
+        added=True,
+        choices=("gaussian", "student-t", "bernoulli", "softmax"),
+    )
+    noise_floor: float = _setting(1e-6, "The noise variance is not less than this.", added=True)
 
     def __post_init__(self) -> None:
         may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
         for entry in fields(self):
             value = getattr(self, entry.name)
+            if choices := entry.metadata["choices"]:
+                if value not in choices:
+                    raise ValueError(
+                        f"{entry.name}: expected one of {', '.join(choices)}, got {value!r}."
+                    )
+                continue
             if isinstance(value, np.generic):
                 value = value.item()  # which JSON has
                 object.__setattr__(self, entry.name, value)
@@ -80,7 +102,7 @@ class Settings:
         """The widths of the hidden layers."""
         return (self.hidden_dim or input_dim,) * (self.num_layers - 1)
 
-    def identity(self) -> dict[str, int | float]:
+    def identity(self) -> dict[str, int | float | str]:
         """What tells runs apart: all settings, those added later only where they are not at their default."""
         added = self.added_defaults()
         values = asdict(self)

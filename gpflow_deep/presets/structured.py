@@ -1,5 +1,5 @@
 """
-The models of Lindinger et al. 2020 for the studies: one joint Gaussian over all layers' inducing
+The models of Lindinger et al. 2020: one joint Gaussian over all layers' inducing
 outputs, with the coupling that each name says.
 """
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import gpflow
 import numpy as np
 
 from gpflow_deep import posteriors
 from gpflow_deep.layers import build_layers
 from gpflow_deep.models import DeepGP
 
+from .parts import kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -21,16 +21,18 @@ __all__ = ["fully_coupled", "mean_field", "stripes_and_arrow", "svgp"]
 
 
 def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, posterior: Any) -> DeepGP:
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     layers = build_layers(
         X,
         hidden_dims=settings.hidden_dims(X.shape[1]),
-        output_dim=Y.shape[1],
+        output_dim=num_outputs,
         num_inducing=settings.num_inducing,
+        kernel_factory=kernel_factory(settings),
         seed=seed,
     )
     return DeepGP(
         layers,
-        gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance),
+        likelihood,
         posterior=posterior(layers, hidden_scale=settings.hidden_scale),
         num_samples=settings.num_samples,
         num_data=len(X),

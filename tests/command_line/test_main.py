@@ -1,38 +1,44 @@
 from __future__ import annotations
 
-import csv
-import re
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from gpflow_deep import metrics
-from gpflow_deep.command_line.main import _POSTERIORS, main
-from gpflow_deep.estimators.persistence import load_regression, save_regression
-from gpflow_deep.estimators.regression import Regression
+from gpflow_deep.command_line.main import main
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.presets import names
+
+_QUICK = ("--model", "svgp", "--steps", "5", "--num-inducing", "8")
 
 
 def _run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def _write(path: Path, columns: dict[str, np.ndarray]) -> Path:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    return path
-
-
-def _columns(num_rows: int = 30) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(8)
+def _table(num_rows: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
     first, second = rng.normal(size=(2, num_rows))
-    return {"first": first, "second": second, "y": 100.0 + 7.0 * np.sin(first)}
+    colour = rng.choice(["red", "green"], num_rows)
+    table = pd.DataFrame({"first": first, "second": second, "colour": colour})
+    return table.assign(
+        y=np.sin(first) + 2.0 * (colour == "red"), label=np.where(first > 0, "up", "down")
+    )
+
+
+@pytest.fixture(scope="module")
+def fit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit for tests that only read it."""
+    folder = tmp_path_factory.mktemp("fit")
+    _table().drop(columns="label").to_csv(folder / "data.csv", index=False)
+    result = _run("fit", folder / "data.csv", "--target", "y", "--output", folder / "out", *_QUICK)
+    assert result.exit_code == 0, result.output
+    return folder / "out"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["benchmark", "--help"]])
@@ -41,131 +47,156 @@ def test_help_does_not_wait_for_tensorflow(arguments: list[str]) -> None:
         "import sys\n"
         "from gpflow_deep.command_line.main import main\n"
         f"main({arguments!r}, standalone_mode=False)\n"
-        "assert 'tensorflow' not in sys.modules, 'TensorFlow was imported'\n"
+        "for name in ('tensorflow', 'pandas', 'sklearn', 'scipy'):\n"
+        "    assert name not in sys.modules, f'{name} was imported'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Usage:")
 
 
-def test_fit_and_predict(tmp_path: Path) -> None:
-    columns = _columns() | {"flat": np.ones(30), "name": np.arange(30.0)}
-    data = _write(tmp_path / "data.csv", columns)
-    options = "--layers 1 --posterior mean-field --num-inducing 10 --steps 20 --validate-every 10"
+def test_fit_and_predict_numbers(tmp_path: Path) -> None:
+    table = _table()
+    table.loc[3, "first"] = np.nan
+    table.drop(columns="label").to_csv(tmp_path / "data.csv", index=False)
     output = tmp_path / "fit"
-    command = ["fit", data, "--target", "y", "--output", output, "--exclude", "name"]
-    result = _run(*command, *options.split(), "--seed", 4)
+    command = ("fit", tmp_path / "data.csv", "--target", "y", "--output", output, *_QUICK)
+    result = _run(*command, "--seed", 4, "--kernel", "rbf", "--set", "learning_rate=0.2")
     assert result.exit_code == 0, result.output
-    assert "Left out constant columns, which say nothing: flat." in result.stderr
-    assert "Trained on 27 rows for 20 steps" in result.stderr
-    assert f"Saved to {output}" in result.stderr
-    saved = load_regression(output)
-    assert saved.settings.steps == 20 and saved.seed == 4 and saved.model_name == "mean-field"
+    assert "Task: regression" in result.stderr
+    assert "colour: 2 categories (green, red), a column each" in result.stderr
+    assert "first: number, missing cells as" in result.stderr
+    assert [path.name for path in output.iterdir()] == ["fit.zip"]
+    saved = load(output / "fit.zip")
+    assert isinstance(saved, DeepGPRegressor) and saved.random_state == 4
+    assert saved.members_[0].settings.kernel == "rbf"
+    assert saved.members_[0].settings.learning_rate == 0.2
 
     again = _run(*command)
-    assert again.exit_code == 1 and "holds an earlier fit" in again.stderr
+    assert again.exit_code == 1 and "there is an earlier fit" in again.stderr
 
-    new = _write(tmp_path / "new.csv", {name: columns[name][:4] for name in ("second", "first")})
-    result = _run("predict", output, new, "--quantiles", "0.25, 0.75")
-    assert result.exit_code == 0, result.output
-    header, *rows = csv.reader(result.stdout.splitlines())
-    assert header == ["mean", "sd", "q0.25", "q0.75"]
-    X = np.stack([columns["first"][:4], columns["second"][:4]], axis=1)
-    mean, variance = metrics.mixture_moments(*saved.predict_y_mixture(X))
-    np.testing.assert_allclose(
-        np.array(rows, dtype=float)[:, :2], np.hstack([mean, np.sqrt(variance)]), rtol=1e-12
+    result = _run(
+        "predict", output, tmp_path / "data.csv", "--quantiles", "0.25, 0.75", "--keep", "second"
     )
+    assert result.exit_code == 0, result.output
+    predicted = pd.read_csv(io.StringIO(result.stdout))
+    assert list(predicted.columns) == ["second", "mean", "sd", "q0.25", "q0.75"]
+    assert "Scores: RMSE" in result.stderr and "in the 95% interval" in result.stderr
+    inputs = pd.DataFrame(
+        {
+            "first": table["first"].fillna(table["first"].median()),
+            "missing": table["first"].isna().astype(float),
+            "second": table["second"],
+            "green": (table["colour"] == "green").astype(float),
+            "red": (table["colour"] == "red").astype(float),
+        }
+    ).to_numpy()
+    del saved.feature_names_in_
+    mean, sd = saved.predict(inputs, return_std=True)
+    np.testing.assert_allclose(predicted["mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(predicted["sd"], sd, rtol=1e-6)
 
 
-def test_every_registered_model_can_be_chosen() -> None:
-    assert set(_POSTERIORS) == set(names())
+def test_fit_and_predict_classes(tmp_path: Path) -> None:
+    _table().drop(columns="y").to_csv(tmp_path / "data.csv", index=False, sep=";")
+    output = tmp_path / "fit"
+    result = _run(
+        "fit",
+        tmp_path / "data.csv",
+        "--target",
+        "label",
+        "--output",
+        output,
+        *_QUICK,
+        "--dtype",
+        "float32",
+    )
+    assert result.exit_code == 0, result.output
+    assert "Task: classification, as the target is text of 2 values" in result.stderr
+    assert isinstance(load(output / "fit.zip"), DeepGPClassifier)
+    written = tmp_path / "out.csv"
+    result = _run(
+        "predict", output, tmp_path / "data.csv", "--output", written, "--plots", tmp_path / "plots"
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "" and "Scores: accuracy" in result.stderr
+    predicted = pd.read_csv(written)
+    assert list(predicted.columns) == ["class", "p(down)", "p(up)"]
+    np.testing.assert_allclose(predicted["p(down)"] + predicted["p(up)"], 1.0)
+    names = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert names == ["importance.png", "predictions.png"]
+
+
+def test_rows_far_from_the_training_data_are_told(fit_folder: Path, tmp_path: Path) -> None:
+    _table(3).assign(first=[0.0, 100.0, 0.1]).to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv")
+    assert "Warning: 1 of 3 rows are out of the ranges of the training data" in result.stderr
+
+
+def test_figures_of_numbers(fit_folder: Path, tmp_path: Path) -> None:
+    _table(20).to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv", "--plots", tmp_path / "plots")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "plots" / "predictions.png").stat().st_size > 10_000
+
+
+def test_models_are_explained() -> None:
+    result = _run("models")
+    told = [line.partition("  ") for line in result.output.splitlines()]
+    assert [name for name, _, _ in told] == ["auto", *names()]
+    assert all(description for _, _, description in told)
 
 
 @pytest.mark.parametrize(
-    "posterior", ["global-inducing", "fitc-gp", "fitc-ep-2", "ar2pp", "solve-gp"]
+    "change, message",
+    [
+        ({"first": None}, "no column 'first'"),
+        ({"first": "abc"}, "column 'first', row 1: expected a number, got 'abc'"),
+    ],
 )
-def test_other_families_are_fitted_saved_and_loaded(posterior: str, tmp_path: Path) -> None:
-    data = _write(tmp_path / "data.csv", _columns())
-    options = f"--layers 2 --hidden-dim 2 --posterior {posterior} --num-inducing 8 --steps 2"
-    output = tmp_path / "fit"
-    result = _run("fit", data, "--target", "y", "--output", output, *options.split())
-    assert result.exit_code == 0, result.output
-    result = _run("predict", output, data)
-    assert result.exit_code == 0, result.output
-    _, *rows = csv.reader(result.stdout.splitlines())
-    predictions = np.array(rows, dtype=float)
-    assert np.isfinite(predictions).all() and (predictions[:, 1] > 0).all()
-    saved = load_regression(output)
-    X = np.stack([_columns()["first"], _columns()["second"]], axis=1)
-    mean, _ = metrics.mixture_moments(*saved.predict_y_mixture(X))
-    np.testing.assert_allclose(predictions[:, :1], mean, rtol=1e-9)
-
-
-def test_predictions_go_to_a_file(regression: Regression, tmp_path: Path) -> None:
-    save_regression(regression, tmp_path / "fit")
-    new = _write(tmp_path / "new.csv", _columns(3) | {"more": np.zeros(3)})
-    result = _run("predict", tmp_path / "fit", new, "--output", tmp_path / "out.csv")
-    assert result.exit_code == 0, result.output
-    assert (
-        result.stdout == "" and "Ignored columns that the model does not use: more" in result.stderr
-    )
-    lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert lines[0] == "mean,sd,q0.025,q0.5,q0.975" and len(lines) == 4
-
-
-def test_where_predictions_go_is_tried_first(tmp_path: Path) -> None:
-    new = _write(tmp_path / "new.csv", _columns(3))
-    result = _run("predict", tmp_path, new, "--output", new / "out.csv")
-    assert result.exit_code == 1 and "expected a folder that can be written to" in result.stderr
-
-
-@pytest.mark.parametrize("change", [{"first": None}, {"first": "?"}])
 def test_predict_says_what_is_wrong(
-    regression: Regression, tmp_path: Path, change: dict[str, object]
+    fit_folder: Path, tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
-    save_regression(regression, tmp_path / "fit")
-    columns = _columns(3)
-    if change["first"] is None:
-        del columns["first"]
-        message = "no column 'first'"
-    else:
-        columns["first"] = np.array([0.5, "?", 1.0], dtype=object)
-        message = "new.csv, line 3, column 'first': expected a finite number, got '?'"
-    new = _write(tmp_path / "new.csv", columns)
-    result = _run("predict", tmp_path / "fit", new, "--output", tmp_path / "out.csv")
+    table = _table(3)
+    table = table.drop(columns="first") if change["first"] is None else table.assign(**change)
+    table.to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv", "--output", tmp_path / "out.csv")
     assert result.exit_code == 1 and message in result.stderr
     assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("quantiles", ["0.5,1", "half", "nan"])
 def test_quantiles_are_probabilities(tmp_path: Path, quantiles: str) -> None:
-    new = _write(tmp_path / "new.csv", _columns(3))
-    result = _run("predict", tmp_path, new, "--quantiles", quantiles)
+    _table(3).to_csv(tmp_path / "new.csv")
+    result = _run("predict", tmp_path, tmp_path / "new.csv", "--quantiles", quantiles)
     assert result.exit_code == 2 and "expected numbers in (0, 1)" in result.stderr
 
 
 def test_predict_needs_a_fit(tmp_path: Path) -> None:
-    result = _run("predict", tmp_path, _write(tmp_path / "new.csv", _columns(3)))
-    assert result.exit_code == 1 and "expected a fit" in result.stderr
+    _table(3).to_csv(tmp_path / "new.csv")
+    result = _run("predict", tmp_path, tmp_path / "new.csv")
+    assert result.exit_code == 1 and "expected the file of a fit" in result.stderr
 
 
 @pytest.mark.parametrize(
-    "replace, options, message",
+    "change, options, message",
     [
         ({}, ["--target", "z"], "no column 'z'"),
         ({}, ["--target", "y", "--exclude", "z"], "no column 'z'"),
-        ({"y": np.ones(30)}, ["--target", "y"], "'y' is constant"),
-        ({"first": np.full(30, "")}, ["--target", "y"], "line 2, column 'first'.*cell is empty"),
-        ({}, ["--target", "y", "--posterior", "star"], "'star' is not one of"),
-        ({}, ["--target", "y", "--learning-rate", "0"], "learning_rate"),
+        ({"y": 1.0}, ["--target", "y"], "expected values that vary"),
+        ({}, ["--target", "label", "--task", "regression"], "expected numbers for regression"),
+        ({}, ["--target", "y", "--model", "star"], "name: expected one of"),
+        ({}, ["--target", "y", "--set", "rate=1"], "expected a name among"),
+        ({}, ["--target", "y", "--set", "steps=many"], "steps: expected int"),
+        ({}, ["--target", "y", "--time-limit", "0"], "time-limit"),
     ],
 )
 def test_fit_says_what_is_wrong_before_it_trains(
-    tmp_path: Path, replace: dict[str, np.ndarray], options: list[str], message: str
+    tmp_path: Path, change: dict[str, object], options: list[str], message: str
 ) -> None:
-    data = _write(tmp_path / "data.csv", _columns() | replace)
-    result = _run("fit", data, "--output", tmp_path / "fit", *options)
-    assert result.exit_code != 0 and re.search(message, result.stderr), result.stderr
+    _table().assign(**change).to_csv(tmp_path / "data.csv", index=False)
+    result = _run("fit", tmp_path / "data.csv", "--output", tmp_path / "fit", *options)
+    assert result.exit_code != 0 and message in result.stderr, result.stderr
     assert not (tmp_path / "fit").exists()
     assert "Traceback" not in result.output
 

@@ -1,98 +1,219 @@
 from __future__ import annotations
 
+import copy
+import io
 import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
-import gpflow
 import numpy as np
 import pytest
 
-from gpflow_deep.estimators.persistence import check_output, load_regression, save_regression
-from gpflow_deep.estimators.regression import Regression
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load, persistence, save
+from gpflow_deep.estimators.persistence import check_output, load_notes
+
+_QUICK: dict[str, Any] = dict(steps=3, num_inducing=5, random_state=0)
 
 
-def _edit(folder: Path, **changes: object) -> None:
-    path = folder / "metadata.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def _data(num_rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(7).normal(size=(num_rows, 2))
+    return X, 3.0 + 5.0 * np.sin(X[:, 0])
 
 
-def test_a_loaded_fit_predicts_the_same(regression: Regression, tmp_path: Path) -> None:
-    save_regression(regression, tmp_path / "new" / "folder")
-    loaded = load_regression(tmp_path / "new" / "folder")
-    X = np.random.default_rng(6).normal(size=(7, 2))
-    for expected, actual in zip(
-        regression.predict_y_mixture(X), loaded.predict_y_mixture(X), strict=True
-    ):
-        np.testing.assert_array_equal(actual, expected)
-    for name in ("model_name", "settings", "seed", "input_names", "target_name", "report"):
-        assert getattr(loaded, name) == getattr(regression, name)
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
-        "metadata.json",
-        "parameters.npz",
-    ]
+@pytest.fixture(scope="module")
+def regressor() -> DeepGPRegressor:
+    """For tests that only read it: to compile training takes seconds."""
+    return DeepGPRegressor("mean-field", **_QUICK).fit(*_data())
 
 
-def test_metadata_say_what_the_fit_is(regression: Regression, tmp_path: Path) -> None:
-    save_regression(regression, tmp_path)
-    metadata = json.loads((tmp_path / "metadata.json").read_text())
-    assert metadata["model"] == "stripes-and-arrow"
-    assert metadata["input_names"] == ["first", "second"]
-    assert metadata["settings"]["num_layers"] == 2
-    assert metadata["versions"]["gpflow"] == gpflow.__version__
-
-
-def test_an_earlier_fit_is_replaced_only_when_told(regression: Regression, tmp_path: Path) -> None:
-    save_regression(regression, tmp_path)
-    with pytest.raises(FileExistsError, match="holds an earlier fit"):
-        save_regression(regression, tmp_path)
-    (tmp_path / "parameters.npz").write_bytes(b"")
-    save_regression(regression, tmp_path, overwrite=True)
-    load_regression(tmp_path)
-
-
-def test_output_must_be_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="it is a file"):
-        check_output(tmp_path / "file", overwrite=True)
-
-
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    """Is found before the training, and nothing is left of the attempt."""
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="expected a folder that can be written to"):
-        check_output(tmp_path / "file" / "new" / "output")
-    check_output(tmp_path / "new" / "output")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_folder_without_a_fit(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="expected a fit"):
-        load_regression(tmp_path)
+def _rewrite(path: Path, change: Callable[[dict, dict], None], checksum: bool = True) -> None:
+    """Change the metadata and arrays of a saved fit."""
+    with ZipFile(path) as archive:
+        metadata = json.loads(archive.read("metadata.json"))
+        with np.load(io.BytesIO(archive.read("arrays.npz"))) as file:
+            arrays = dict(file)
+    change(metadata, arrays)
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    if checksum:
+        metadata["arrays_sha256"] = persistence.hashlib.sha256(packed.getvalue()).hexdigest()
+    with ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps(metadata))
+        archive.writestr("arrays.npz", packed.getvalue())
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "model", ["gp", "global-inducing", "fitc-ep-2", "ar2pp", "dspp", "solve-gp", "idsgp"]
+)
+def test_every_kind_of_model_is_saved_pickled_and_copied(model: str, tmp_path: Path) -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor(model, **_QUICK).fit(X, np.stack([y, -y], axis=1))
+    fitted.save(tmp_path / "new" / "fit")
+    for again in (
+        load(tmp_path / "new" / "fit"),
+        pickle.loads(pickle.dumps(fitted)),
+        copy.deepcopy(fitted),
+    ):
+        for expected, actual in zip(
+            fitted.predict_mixture(X), again.predict_mixture(X), strict=True
+        ):
+            np.testing.assert_array_equal(actual, expected)
+        assert repr(again) == repr(fitted) and again.report_ == fitted.report_
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["fit"]
+
+
+@pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], ["a", "b", "c"]])
+def test_classifiers_keep_their_labels(labels: list, tmp_path: Path) -> None:
+    X, _ = _data()
+    y = np.array(labels, dtype=object if labels[0] == "a" else None)[np.arange(30) % len(labels)]
+    fitted = DeepGPClassifier("svgp", float="float32", **_QUICK).fit(X, y)
+    save(fitted, tmp_path / "fit", notes={"more": [1, "x"]})
+    again = load(tmp_path / "fit")
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.classes_, fitted.classes_)
+    assert again.classes_.dtype == fitted.classes_.dtype
+    assert load_notes(tmp_path / "fit") == {"more": [1, "x"]}
+
+
+def test_a_fit_is_replaced_only_when_told(regressor: DeepGPRegressor, tmp_path: Path) -> None:
+    save(regressor, tmp_path / "fit")
+    with pytest.raises(FileExistsError, match="there is an earlier fit"):
+        save(regressor, tmp_path / "fit")
+    save(regressor, tmp_path / "fit", overwrite=True)
+    with pytest.raises(FileExistsError, match="it is a folder"):
+        check_output(tmp_path, overwrite=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="expected a folder that can be written to"):
+        check_output(tmp_path / "file" / "fit")
+
+
+class _Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def test_a_kill_at_any_write_leaves_the_old_fit_or_the_new_one(
+    regressor: DeepGPRegressor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fit"
+    other = copy.deepcopy(regressor)
+    other.scaling_.Y_mean[:] += 1000.0
+    X, _ = _data()
+    old, new = regressor.predict(X), other.predict(X)
+    left = 0  # writes until the kill
+
+    def dying(function: Callable) -> Callable:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _Killed
+            return function(*arguments, **options)
+
+        return call
+
+    class DyingWriter(io.BufferedWriter):
+        write = dying(io.BufferedWriter.write)
+        flush = dying(io.BufferedWriter.flush)
+
+    def open_dying(self: Path, mode: str = "r", **options: Any) -> Any:
+        return DyingWriter(io.FileIO(self, "w")) if mode == "wb" else open(self, mode, **options)
+
+    outcomes = []
+    for writes in range(200):
+        save(regressor, path, overwrite=True)
+        with monkeypatch.context() as patch:
+            left = writes
+            patch.setattr(Path, "open", open_dying)
+            patch.setattr(Path, "replace", dying(Path.replace))
+            patch.setattr(persistence.os, "fsync", dying(persistence.os.fsync))
+            try:
+                save(other, path, overwrite=True)
+            except _Killed:
+                pass
+            else:
+                break
+        predicted = load(path).predict(X)
+        outcomes.append(np.array_equal(predicted, old))
+        assert outcomes[-1] or np.array_equal(predicted, new)
+    assert len(outcomes) > 5
+    np.testing.assert_array_equal(load(path).predict(X), new)
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="expected the file of a fit"):
+        load(tmp_path / "fit")
+
+
+def _set_array(name: str, value: Any) -> Callable[[dict, dict], None]:
+    return lambda metadata, arrays: arrays.update({name: value})
+
+
+@pytest.mark.parametrize(
+    "change, message",
     [
-        ({"format": 99}, "in format 2, got format 99"),
-        ({"float": "float32"}, "the fit is in float32, but the default float is float64"),
-        ({"scaling": {}}, "damaged"),
-        ({"settings": {"depth": 3}}, "damaged"),
-        ({"model": "mean-field"}, "parameters of the model"),
+        (lambda m, a: m.update(format=2), "in format 3, got format 2"),
+        (lambda m, a: m.pop("class"), "damaged"),
+        (lambda m, a: m["members"][0]["settings"].update(depth=3), "damaged"),
+        (lambda m, a: m["members"][0].update(name="gp"), "parameters of the model"),
+        (lambda m, a: m["members"][0].update(float_name="float32"), "expected .*float32"),
+        (lambda m, a: m.update(feature_names_in_=["one"]), "2 names expected, got 1"),
+        (_set_array("scaling.Y_scale", np.zeros(1)), "scaling.Y_scale: positive values"),
+        (_set_array("scaling.X_scale", np.array([1.0, np.inf])), "2 finite float64 values"),
+        (_set_array("scaling.X_mean", np.zeros(3)), "2 finite float64 values"),
+        (_set_array("scaling.X_mean", np.zeros(2, np.float32)), "2 finite float64 values"),
+        (_set_array("input_limits_.low", np.full(2, np.inf)), "lower limits"),
+        (_set_array("weights_", np.array([-1.0])), "positive values of sum 1"),
+        (lambda m, a: a.pop("weights_"), "damaged"),
     ],
 )
-def test_files_of_another_kind(
-    regression: Regression, tmp_path: Path, changes: dict[str, object], message: str
+def test_a_file_that_is_no_fit(
+    regressor: DeepGPRegressor, tmp_path: Path, change: Callable, message: str
 ) -> None:
-    save_regression(regression, tmp_path)
-    _edit(tmp_path, **changes)
+    save(regressor, tmp_path / "fit")
+    _rewrite(tmp_path / "fit", change)
     with pytest.raises(ValueError, match=message):
-        load_regression(tmp_path)
+        load(tmp_path / "fit")
 
 
-@pytest.mark.parametrize("name", ["metadata.json", "parameters.npz"])
-def test_damaged_files(regression: Regression, tmp_path: Path, name: str) -> None:
-    save_regression(regression, tmp_path)
-    content = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="damaged"):
-        load_regression(tmp_path)
+def test_parameters_of_another_shape_or_not_finite(
+    regressor: DeepGPRegressor, tmp_path: Path
+) -> None:
+    (name, array), *_ = (
+        (name, array) for name, array in regressor.members_[0].state()[1].items() if array.ndim == 2
+    )
+    for value, message in ((array[:-1], "of shape"), (array * np.nan, "expected finite values")):
+        save(regressor, tmp_path / "fit", overwrite=True)
+        _rewrite(tmp_path / "fit", _set_array(f"0{name}", value))
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / "fit")
+
+
+def test_arrays_of_another_fit(regressor: DeepGPRegressor, tmp_path: Path) -> None:
+    save(regressor, tmp_path / "fit")
+    shifted = _set_array("scaling.Y_mean", np.ones(1))
+    _rewrite(tmp_path / "fit", shifted, checksum=False)
+    with pytest.raises(ValueError, match="not those that the metadata were written with"):
+        load(tmp_path / "fit")
+
+
+def test_damaged_files(regressor: DeepGPRegressor, tmp_path: Path) -> None:
+    save(regressor, tmp_path / "fit")
+    content = (tmp_path / "fit").read_bytes()
+    rng = np.random.default_rng(0)
+    for size in (0, 10, len(content) // 2, len(content) - 1):
+        (tmp_path / "fit").write_bytes(content[:size])
+        with pytest.raises(ValueError, match="damaged"):
+            load(tmp_path / "fit")
+    for position in rng.integers(0, len(content), 20):
+        flipped = bytearray(content)
+        flipped[position] ^= 255
+        (tmp_path / "fit").write_bytes(bytes(flipped))
+        try:
+            again = load(tmp_path / "fit")
+        except ValueError:
+            continue
+        # Bytes that do not matter, such as dates, there are too.
+        np.testing.assert_array_equal(again.predict(_data()[0]), regressor.predict(_data()[0]))

@@ -1,0 +1,271 @@
+"""
+The default beside what else a user has, on many sets: log density, error, CRPS, coverage, time, memory.
+
+    python benchmarks/panel.py --output panel.jsonl                      # all; goes on where it was stopped
+    python benchmarks/panel.py --output panel.jsonl --dataset boston --method default --splits 1 --seconds 60
+    python benchmarks/panel.py --output panel.jsonl --report
+
+Each fit is a process of its own, so that its memory is its own. Regression sets come from the folder that
+GPFLOW_DEEP_DATA names, classification sets from scikit-learn. Peers that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REGRESSION = (
+    *("boston", "concrete", "energy", "kin8nm", "power", "protein", "wine_red", "yacht"),
+    *("elevators", "bike"),
+)
+CLASSIFICATION = ("iris", "wine", "breast_cancer", "digits", "moons", "circles")
+MOST_ROWS = 8000
+
+Scores = dict[str, float]
+
+
+def split(dataset: str, number: int) -> tuple[np.ndarray, ...]:
+    """Training and test rows of a set: X, y, X, y."""
+    if dataset in REGRESSION:
+        from gpflow_deep.experiments.datasets import load
+        from gpflow_deep.experiments.splits import STUDIES
+
+        data = load(dataset)
+        rows = STUDIES["interpolation"](data, number)
+        train = np.random.default_rng(number).permutation(rows.train)[:MOST_ROWS]
+        return data.X[train], data.Y[train, 0], data.X[rows.test], data.Y[rows.test, 0]
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
+    if dataset in ("moons", "circles"):
+        make = getattr(datasets, f"make_{dataset}")
+        X, y = make(2000, noise=0.2, random_state=number)
+    else:
+        X, y = getattr(datasets, f"load_{dataset}")(return_X_y=True)
+    train_X, test_X, train_y, test_y = train_test_split(
+        X, y, test_size=0.2, stratify=y, random_state=number
+    )
+    return train_X, train_y, test_X, test_y
+
+
+def regression_scores(Y: np.ndarray, mixture: Any) -> Scores:
+    """Of a predictive mixture in the units of the data."""
+    from gpflow_deep import metrics
+
+    Y = Y[:, None]
+    return {
+        "log_density": -float(metrics.negative_log_likelihood(Y, *mixture)),
+        "rmse": float(metrics.rmse(Y, metrics.mixture_moments(*mixture)[0])),
+        "crps": float(np.mean(metrics.crps(Y, *mixture))),
+        "coverage95": float(metrics.coverage(Y, *mixture, level=0.95)),
+    }
+
+
+def classification_scores(y: np.ndarray, probabilities: np.ndarray, classes: np.ndarray) -> Scores:
+    """Of predicted probabilities."""
+    from sklearn.metrics import log_loss
+
+    return {
+        "log_density": -float(log_loss(y, probabilities, labels=classes)),
+        "error": float(np.mean(classes[np.argmax(probabilities, axis=1)] != y)),
+    }
+
+
+def ours(model: str, **options: Any) -> Callable[..., Scores]:
+    """One of our estimators, which one following the targets."""
+
+    def run(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
+        from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor
+
+        settings = dict(time_limit=seconds, random_state=0, **options)
+        if y.dtype.kind == "f":
+            mixture = DeepGPRegressor(model, **settings).fit(X, y).predict_mixture(X_test)
+            return regression_scores(y_test, mixture)
+        fitted = DeepGPClassifier(model, **settings).fit(X, y)
+        return classification_scores(y_test, fitted.predict_proba(X_test), fitted.classes_)
+
+    return run
+
+
+def _gaussian(mean: np.ndarray, sd: np.ndarray) -> Any:
+    """A mixture of one component."""
+    return mean[None, :, None], np.square(sd)[None, :, None], np.zeros(1)
+
+
+def ngboost(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
+    """Natural gradient boosting by its documentation's example."""
+    del seconds
+    from ngboost import NGBClassifier, NGBRegressor
+    from ngboost.distns import k_categorical
+
+    if y.dtype.kind == "f":
+        found = NGBRegressor(verbose=False, random_state=0).fit(X, y).pred_dist(X_test)
+        return regression_scores(y_test, _gaussian(found.loc, found.scale))
+    classes, codes = np.unique(y, return_inverse=True)
+    fitted = NGBClassifier(Dist=k_categorical(len(classes)), verbose=False, random_state=0)
+    return classification_scores(y_test, fitted.fit(X, codes).predict_proba(X_test), classes)
+
+
+def boosting(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
+    """Gradient boosting: the mean, and quantiles 0.16 and 0.84 for a Gaussian's deviation."""
+    del seconds
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    if y.dtype.kind != "f":
+        fitted = HistGradientBoostingClassifier(random_state=0).fit(X, y)
+        return classification_scores(y_test, fitted.predict_proba(X_test), fitted.classes_)
+    mean = HistGradientBoostingRegressor(random_state=0).fit(X, y).predict(X_test)
+    low, high = (
+        HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0)
+        .fit(X, y)
+        .predict(X_test)
+        for q in (0.16, 0.84)
+    )
+    return regression_scores(y_test, _gaussian(mean, np.maximum((high - low) / 2, 1e-3 * y.std())))
+
+
+def forest(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
+    """A random forest; the trees' spread and out-of-bag error as a Gaussian's variance."""
+    del seconds
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    if y.dtype.kind != "f":
+        fitted = RandomForestClassifier(500, random_state=0).fit(X, y)
+        probabilities = np.clip(fitted.predict_proba(X_test), 1e-3, None)
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return classification_scores(y_test, probabilities, fitted.classes_)
+    fitted = RandomForestRegressor(500, oob_score=True, random_state=0).fit(X, y)
+    spread = np.std([tree.predict(X_test) for tree in fitted.estimators_], axis=0)
+    noise = np.mean(np.square(y - fitted.oob_prediction_))
+    sd = np.sqrt(np.maximum(np.square(spread), 0.25 * noise))
+    return regression_scores(y_test, _gaussian(fitted.predict(X_test), sd))
+
+
+METHODS: dict[str, Callable[..., Scores]] = {
+    "default": ours("auto"),
+    "gp": ours("gp"),
+    "svgp": ours("svgp"),
+    "mean-field": ours("mean-field"),
+    "stripes-and-arrow": ours("stripes-and-arrow"),
+    "dspp": ours("dspp"),
+    "ar2pp": ours("ar2pp"),
+    "boosting": boosting,
+    "forest": forest,
+    **({"ngboost": ngboost} if importlib.util.find_spec("ngboost") else {}),
+}
+
+
+def execute(dataset: str, number: int, method: str, seconds: float) -> dict[str, Any]:
+    """One fit, scored, in this process."""
+    data = split(dataset, number)
+    started = time.perf_counter()
+    scores = METHODS[method](*data, seconds)
+    return {
+        **dict(dataset=dataset, split=number, method=method, budget=seconds),
+        **scores,
+        "seconds": time.perf_counter() - started,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def run_all(arguments: argparse.Namespace) -> None:
+    """The fits that the output does not hold yet."""
+    found = read(arguments.output)
+    done = {(r["dataset"], r["split"], r["method"], r["budget"]) for r in found}
+    datasets = arguments.dataset or [*REGRESSION, *CLASSIFICATION]
+    jobs = [
+        (dataset, number, method, arguments.seconds)
+        for dataset in datasets
+        for number in range(arguments.splits)
+        for method in arguments.method or METHODS
+        if not (method in ("gp", "dspp", "ar2pp") and dataset in CLASSIFICATION)
+    ]
+    for index, job in enumerate(jobs, start=1):
+        name = " ".join(map(str, job))
+        if job in done:
+            continue
+        print(f"[{index}/{len(jobs)}] {name}", flush=True)
+        command = [
+            sys.executable,
+            __file__,
+            "--output",
+            str(arguments.output),
+            "--one",
+            json.dumps(job),
+        ]
+        if subprocess.run(command, check=False).returncode:
+            print("    failed", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; a line that a kill cut is left out."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def report(records: list[dict[str, Any]]) -> str:
+    """Mean scores, and average ranks in log density with Nemenyi's critical distance."""
+    from gpflow_deep.experiments.ranks import critical_distance
+
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in records:
+        cells[record["dataset"], record["method"]].append(record)
+    methods = sorted({method for _, method in cells})
+    lines = ["| data | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    ranks = []
+    for dataset in dict.fromkeys(dataset for dataset, _ in cells):
+        means = [
+            np.mean([r["log_density"] for r in cells[dataset, m]]) if cells[dataset, m] else np.nan
+            for m in methods
+        ]
+        lines.append(f"| {dataset} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
+        if np.isfinite(means).all():
+            ranks.append(np.argsort(np.argsort(-np.array(means))) + 1.0)
+    if ranks:
+        average = np.mean(ranks, axis=0)
+        lines.append("| average rank | " + " | ".join(f"{rank:.2f}" for rank in average) + " |")
+        if len(methods) > 1:
+            distance = critical_distance(len(methods), len(ranks))
+            lines.append(f"\nCritical distance at 0.05, {len(ranks)} sets: {distance:.2f}.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--dataset", action="append", choices=[*REGRESSION, *CLASSIFICATION])
+    parser.add_argument("--method", action="append", choices=METHODS)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        record = execute(*json.loads(arguments.one))
+        with arguments.output.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    elif arguments.report:
+        print(report(read(arguments.output)))
+    else:
+        run_all(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""
+From the columns of a table to numbers: what each holds, what is done with it, and how a person is told.
+
+What is done are scikit-learn's transformers with all that they learned as their parameters, so that a recipe
+is saved as JSON and made again without pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from .tables import listed
+
+__all__ = ["Column", "Recipe", "is_missing", "numbers"]
+
+_MISSING = frozenset(
+    {"", "?", "-", "na", "n/a", "nan", "null", "none", "nil", "missing", "#n/a", "."}
+)
+_TRUE, _FALSE = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
+_MOSTLY = 0.95  # of the cells there are: what so many are, the column is
+_MOST_CATEGORIES = 20
+_ABSENT = "(missing)"
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """
+    A column of the inputs.
+
+    :param name: in the table.
+    :param kind: "number", "boolean", "date" or "category".
+    :param fill: what a missing cell is taken for.
+    :param missing: whether cells were missing; a column more then says where.
+    :param categories: of a category, each a column; rarer ones and new ones are none of them.
+    :param decimal_comma: whether numbers are written with one.
+    """
+
+    name: str
+    kind: str
+    fill: float = 0.0
+    missing: bool = False
+    categories: tuple[str, ...] = ()
+    decimal_comma: bool = False
+
+    def values(self, cells: pd.Series) -> pd.Series:
+        """The cells as numbers, NaN where there is none; or as text."""
+        if self.kind == "category":
+            text = cells.astype(str).str.strip()
+            return text.where(~is_missing(cells), _ABSENT)
+        if self.kind == "date":
+            return _days(cells)
+        if self.kind == "boolean":
+            return _booleans(cells)
+        return numbers(cells, self.decimal_comma)
+
+    def describe(self) -> str:
+        """For the user."""
+        filled = f", missing cells as {self.fill:.4g} and marked" if self.missing else ""
+        if self.kind == "category":
+            shown = ", ".join(self.categories[:5]) + (", ..." if len(self.categories) > 5 else "")
+            return f"{self.name}: {len(self.categories)} categories ({shown}), a column each"
+        if self.kind == "date":
+            return f"{self.name}: date, as days{filled}"
+        comma = ", decimal comma" if self.decimal_comma else ""
+        return f"{self.name}: {self.kind}{comma}{filled}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """
+    How the inputs of a model are made of a table.
+
+    :param columns: those that are used.
+    :param notes: what was done with each column of the table, for the user.
+    """
+
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, names: Sequence[str]) -> Recipe:
+        """
+        That of a table.
+
+        :param table: the training data.
+        :param names: of the columns that may be used.
+        :raises ValueError: where none of them says anything.
+        """
+        columns, notes = [], []
+        for name in names:
+            column = _column(name, table[name])
+            if isinstance(column, str):
+                notes.append(f"{name}: left out, {column}")
+            else:
+                columns.append(column)
+                notes.append(column.describe())
+        if not columns:
+            raise ValueError(
+                f"expected an input column that says something, got: {'; '.join(notes)}."
+            )
+        return cls(tuple(columns), tuple(notes))
+
+    def inputs(self, table: pd.DataFrame) -> pd.DataFrame:
+        """
+        The numbers [N, D] of a table, under names.
+
+        :raises ValueError: for columns that are missing, and for cells that are not what they were.
+        """
+        absent = [column.name for column in self.columns if column.name not in table.columns]
+        if absent:
+            raise ValueError(
+                f"no column {listed(absent)}. The table has the columns {listed(table.columns)}."
+            )
+        values = pd.DataFrame({c.name: c.values(table[c.name]) for c in self.columns})
+        for column in self.columns:
+            wrong = values[column.name].isna() & ~is_missing(table[column.name])
+            if column.kind != "category" and wrong.any():
+                row = int(np.argmax(wrong.to_numpy()))
+                raise ValueError(
+                    f"column {column.name!r}, row {row + 1}: expected a {column.kind}, got"
+                    f" {table[column.name].iloc[row]!r}."
+                )
+        inputs: pd.DataFrame = self._transformer().transform(values)
+        return inputs
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The columns, as JSON has them."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Recipe:
+        """What `to_json` gave."""
+        return cls(tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in columns))
+
+    def _transformer(self) -> ColumnTransformer:
+        """scikit-learn's; fitted to two rows that show it which cells can be missing."""
+        steps: list[Any] = []
+        shown: dict[str, list[Any]] = {}
+        for c in self.columns:
+            if c.kind == "category":
+                step = OneHotEncoder(
+                    categories=[list(c.categories)], handle_unknown="ignore", sparse_output=False
+                )
+                shown[c.name] = [c.categories[0]] * 2
+            else:
+                fill = SimpleImputer(
+                    strategy="constant",
+                    fill_value=c.fill,
+                    add_indicator=c.missing,
+                    keep_empty_features=True,
+                )
+                step = make_pipeline(fill)
+                shown[c.name] = [c.fill, np.nan if c.missing else c.fill]
+            steps.append((c.name.replace("__", "_ _"), step, [c.name]))
+        transformer = ColumnTransformer(steps, verbose_feature_names_out=False)
+        return transformer.set_output(transform="pandas").fit(pd.DataFrame(shown))
+
+
+def is_missing(cells: pd.Series) -> pd.Series:
+    """Which cells hold nothing, or what people write for nothing."""
+    missing: pd.Series = cells.isna() | cells.astype(str).str.strip().str.lower().isin(_MISSING)
+    return missing
+
+
+def numbers(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
+    """The finite numbers among cells, NaN for others."""
+    if decimal_comma:
+        text = cells.astype(str)
+        cells = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    values = pd.to_numeric(cells, errors="coerce").astype(float)
+    return values.where(np.isfinite(values))
+
+
+def _column(name: str, cells: pd.Series) -> Column | str:
+    """What a column is, or why it is left out."""
+    missing = is_missing(cells)
+    there = cells[~missing]
+    if there.empty:
+        return "it is empty"
+    any_missing = bool(missing.any())
+    if there.astype(str).nunique() == 1 and not any_missing:
+        return "it is constant"
+    values = _booleans(there)
+    if values.notna().all():
+        return Column(name, "boolean", float(values.mode()[0]), any_missing)
+    for comma in (False, True):
+        values = numbers(there, comma)
+        if values.notna().mean() >= _MOSTLY:
+            strange = list(there[values.isna()].unique())
+            if strange:
+                return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
+            return Column(name, "number", float(values.median()), any_missing, (), comma)
+    days = _days(there)
+    if days.notna().all():
+        return Column(name, "date", float(days.median()), any_missing)
+    counts = there.astype(str).str.strip().value_counts()
+    if len(counts) > _MOST_CATEGORIES and len(counts) > 0.5 * len(there):
+        return f"it is text of {len(counts)} different values in {len(there)} rows"
+    categories = sorted(counts.index[:_MOST_CATEGORIES])
+    return Column(name, "category", categories=(*categories, *([_ABSENT] if any_missing else [])))
+
+
+def _booleans(cells: pd.Series) -> pd.Series:
+    text = cells.astype(str).str.strip().str.lower()
+    values = pd.Series(np.nan, index=cells.index)
+    return values.mask(text.isin(_TRUE), 1.0).mask(text.isin(_FALSE), 0.0)
+
+
+def _days(cells: pd.Series) -> pd.Series:
+    """Dates as days since 1970; NaN for what is none."""
+    if not pd.api.types.is_datetime64_any_dtype(cells):
+        text = cells.astype(str).str.strip()
+        # pandas takes much for a date; one has two separators.
+        cells = text.where(text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d"))
+    dates = pd.to_datetime(cells, errors="coerce", format="mixed", utc=True)
+    epoch = pd.Timestamp("1970-01-01", tz="UTC")
+    return (dates - epoch).dt.total_seconds() / _DAY

@@ -1,0 +1,282 @@
+"""What the regressor and the classifier share: parameters, fitting, members and their mixture."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from gpflow_deep.presets import Settings, get, recommended
+
+from .evidence import condition
+from .fitted import FittedModel, Mixture, precision
+from .fitting import fit_family
+from .limits import Limits
+from .rows import Rows, distinct_rows, hold_out
+from .scaling import Scaling
+from .selection import Candidate, candidates, select
+
+__all__ = ["DeepGPEstimator"]
+
+_MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
+_FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
+_FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
+
+
+class DeepGPEstimator(BaseEstimator):
+    """See `DeepGPRegressor`, whose parameters these are."""
+
+    def __init__(
+        self,
+        model: str = "auto",
+        num_layers: int = 2,
+        num_inducing: int | None = None,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        validation_fraction: float = 0.1,
+        float: str = "float64",  # noqa: A002
+        random_state: Any = None,
+        verbose: int = 0,
+        *,
+        kernel: str | None = None,
+        likelihood: str | None = None,
+        jitter: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | None = None,
+    ) -> None:
+        self.model = model
+        self.num_layers = num_layers
+        self.num_inducing = num_inducing
+        self.steps = steps
+        self.time_limit = time_limit
+        self.validation_fraction = validation_fraction
+        self.float = float
+        self.random_state = random_state
+        self.verbose = verbose
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.jitter = jitter
+        self.settings = settings
+        self.warm_start = warm_start
+        self.checkpoint_dir = checkpoint_dir
+
+    @property
+    def model_(self) -> Any:
+        """The GPflow model, on standardised data; of several members the one of the largest weight."""
+        check_is_fitted(self)
+        return self.members_[int(np.argmax(self.weights_))].model
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """
+        Write the fitted estimator to one file, without pickle; `gpflow_deep.estimators.load` reads it.
+
+        :param path: of the file; folders are made.
+        :param overwrite: whether an earlier file may be replaced; it is whole at any time.
+        :raises FileExistsError: where there is one and it may not.
+        """
+        from .persistence import save
+
+        save(self, path, overwrite=overwrite)
+
+    # Fitting.
+
+    def _likelihood(self) -> str:
+        """As `Settings.likelihood` has it."""
+        raise NotImplementedError
+
+    def _fit(
+        self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, num_outputs: int
+    ) -> None:
+        """
+        :param X: checked inputs [N, D].
+        :param Y: targets [N, P], or classes [N, 1].
+        :param weights: checked, [N].
+        :param num_outputs: columns of the targets, or number of classes.
+        """
+        self._check_parameters()
+        self.random_seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        again = self.warm_start and hasattr(self, "members_")
+        classes = self._is_classifier()
+        if not again:
+            self.input_limits_ = self._limits(X, "X")
+            self.target_limits_ = None if classes else self._limits(Y, "y")
+        X = self.input_limits_.clip(X)
+        Y = Y if self.target_limits_ is None else self.target_limits_.clip(Y)
+        rows = distinct_rows(X, Y, weights)
+        train, held_out = self._split(rows, classes)
+        if not again:
+            self.scaling_ = Scaling.fit(train.X, train.Y, train.weights)
+            if classes:
+                unit = np.zeros(1), np.ones(1)
+                self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
+        with precision(self.float, self.jitter):
+            self._fit_members(self._scaled(train), held_out and self._scaled(held_out), num_outputs)
+
+    def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
+        likelihood = self._likelihood()
+        names = [self.model]
+        if self.model == "auto":
+            names = candidates(len(train.X), likelihood)
+            if not np.array_equal(train.weights, np.rint(train.weights)):
+                names = [name for name in names if get(name).weights]
+            if held_out is None:
+                names = names[:1]  # nothing to judge by: what needs no judgement
+        before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
+        earlier = {member.name: member for member in before}
+
+        def fit(name: str, share: float) -> FittedModel:
+            settings = self._settings(name, train, likelihood)
+            steps = self.steps if self.steps is None else max(1, round(share * self.steps))
+            if self.steps is None and self.time_limit is None and share < 1.0:
+                steps = max(1, round(share * settings.steps))
+            seconds = None
+            if self.time_limit is not None and self.steps is None:
+                # The single-layer family, trials of the others, and two of them to the end.
+                seconds = self.time_limit * (1.0 if len(names) == 1 else 0.3 * share)
+            folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{share:g}"
+            self._tell(f"{name}: training" + (" for a short time." if share < 1.0 else "."))
+            return fit_family(
+                name,
+                settings,
+                train,
+                held_out,
+                num_outputs,
+                seed=self.random_seed_,
+                steps=steps,
+                seconds=seconds,
+                start=earlier.get(name),
+                checkpoint_dir=folder or None,
+                progress=self.verbose > 1,
+            )
+
+        if len(names) == 1:
+            fitted = fit(names[0], 1.0)
+            self.members_, self.weights_ = [fitted], np.ones(1)
+            tried = [Candidate(names[0], None, fitted.report["seconds"], 1.0)]
+            if held_out is not None:
+                density = fitted.log_density(held_out.X, held_out.Y)
+                score = float(np.average(density, weights=held_out.weights))
+                tried = [replace(tried[0], log_density=score)]
+        else:
+            assert held_out is not None
+            self.members_, self.weights_, tried = select(names, fit, held_out, self._tell)
+        if held_out is not None:
+            everything = Rows(*(np.concatenate(pair) for pair in zip(train, held_out, strict=True)))
+            self.members_ = [self._given(everything, member) for member in self.members_]
+        self.report_ = [asdict(candidate) for candidate in tried]
+
+    def _given(self, rows: Rows, member: FittedModel) -> FittedModel:
+        """An exact GP needs no held-out rows any more: it takes them in without more training."""
+        if member.name != "gp":
+            return member
+        return member.with_model(condition(member.model, rows, member.settings, self.random_seed_))
+
+    def _settings(self, name: str, train: Rows, likelihood: str) -> Settings:
+        settings = recommended(
+            name,
+            len(train.X),
+            train.X.shape[1],
+            likelihood=likelihood,
+            num_layers=self.num_layers,
+        )
+        given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
+            self.settings or {}
+        )
+        return replace(
+            settings, **{key: value for key, value in given.items() if value is not None}
+        )
+
+    def _check_parameters(self) -> None:
+        if self.model != "auto":
+            get(self.model)
+        if self.float not in ("float32", "float64"):
+            raise ValueError(f"float: expected 'float32' or 'float64', got {self.float!r}.")
+        if not 0.0 <= self.validation_fraction < 1.0:
+            raise ValueError(
+                f"validation_fraction: expected a share in [0, 1), got {self.validation_fraction!r}."
+            )
+        for name in ("steps", "time_limit", "jitter"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}: expected a positive number or None, got {value!r}.")
+        unknown = set(self.settings or {}) - set(asdict(Settings()))
+        if unknown:
+            raise ValueError(
+                f"settings: expected names of gpflow_deep.presets.Settings, got {', '.join(sorted(unknown))}."
+            )
+
+    def _checked_weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
+        if sample_weight is None:
+            return None
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
+        return weights
+
+    def _limits(self, array: np.ndarray, name: str) -> Limits:
+        """The limits of the columns, with a warning for each that has values beyond them."""
+        limits = Limits.fit(array)
+        beyond = limits.beyond(array)
+        names = getattr(self, "feature_names_in_", None) if name == "X" else None
+        for column in np.flatnonzero(beyond):
+            what = f"column {names[column]!r}" if names is not None else f"column {column}"
+            warnings.warn(
+                f"{name}, {what}: {beyond[column]} of {len(array)} values are more than 100 standard"
+                " deviations, by the quartiles, from the median, and are taken for the nearest that is not"
+                f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them.",
+                stacklevel=4,
+            )
+        return limits
+
+    def _split(self, rows: Rows, classes: bool) -> tuple[Rows, Rows | None]:
+        if self.validation_fraction == 0.0 or len(rows.X) < _FEWEST_ROWS:
+            return rows, None
+        fraction = max(self.validation_fraction, _FEWEST_HELD_OUT / len(rows.X))
+        train, held_out = hold_out(rows, fraction, _MOST_HELD_OUT, self.random_seed_, classes)
+        return (train, held_out) if len(held_out.X) else (rows, None)
+
+    def _scaled(self, rows: Rows) -> Rows:
+        X, Y = self.scaling_.inputs(rows.X), self.scaling_.targets(rows.Y)
+        return Rows(X.astype(self.float), Y.astype(self.float), rows.weights.astype(self.float))
+
+    def _tell(self, line: str) -> None:
+        if self.verbose:
+            print(line)
+
+    def _is_classifier(self) -> bool:
+        return False
+
+    # Predictions.
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        """Checked, clipped and standardised inputs [N, D]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.scaling_.inputs(self.input_limits_.clip(X)).astype(self.float)
+
+    def _mixture(self, prediction: str, inputs: np.ndarray) -> Mixture:
+        """The members' mixtures as one: means [S, N, P], variances [S, N, P], log weights [S]."""
+        parts = [getattr(member, prediction)(inputs) for member in self.members_]
+        means, variances, log_weights = zip(*parts, strict=True)
+        weighted = [
+            np.asarray(log, np.float64) + np.log(weight)
+            for log, weight in zip(log_weights, self.weights_, strict=True)
+        ]
+        return np.concatenate(means), np.concatenate(variances), np.concatenate(weighted)
+
+    def _member_log_density(self, inputs: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Log density of standardised targets or classes under the members' mixture, [N]."""
+        densities = [member.log_density(inputs, Y) for member in self.members_]
+        mixed: np.ndarray = logsumexp(
+            np.stack(densities), axis=0, b=np.asarray(self.weights_)[:, None]
+        )
+        return mixed

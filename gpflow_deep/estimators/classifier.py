@@ -1,0 +1,127 @@
+"""Classification with deep GPs, as scikit-learn has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from gpflow_deep.numerics.draws import quasi_normals
+
+from .base import DeepGPEstimator
+
+__all__ = ["DeepGPClassifier"]
+
+_DRAWS = 128  # of the functions of a component, at each row
+
+
+class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
+    """
+    A Gaussian process classifier, deep where that pays; see `DeepGPRegressor` for the parameters.
+
+    Two classes have one function and a probit likelihood, more a function each and a softmax. With
+    ``model="auto"`` a sparse GP and a deep one are tried and mixed.
+
+    Attributes beyond the regressor's: `classes_`.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepGPClassifier:
+        """
+        :param X: inputs [N, D], finite; an array or a table.
+        :param y: labels [N], of any kind.
+        :param sample_weight: how many observations each row is, at least 0, [N].
+        :raises ValueError: for data or parameters that cannot work.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        encoder = LabelEncoder().fit(y)
+        self.classes_ = encoder.classes_
+        weights = self._checked_weights(sample_weight, X)
+        counted = np.ones(len(y), bool) if weights is None else weights > 0
+        if len(np.unique(y[counted])) < 2:
+            raise ValueError(
+                f"y: expected at least two classes with weight above zero, got one class:"
+                f" {y[counted][:1].tolist() or 'none'}."
+            )
+        codes = encoder.transform(y).astype(np.float64)[:, None]
+        self._fit(X, codes, weights, len(self.classes_))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, [N]."""
+        most_probable = np.argmax(self.predict_proba(X), axis=1)
+        labels: np.ndarray = self.classes_[most_probable]
+        return labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes [N, C], in the order of `classes_`."""
+        inputs = self._inputs(X)
+        probabilities = sum(
+            weight * member_probabilities(member.predict_f_mixture(inputs), self._seed_of_draws())
+            for weight, member in zip(self.weights_, self.members_, strict=True)
+        )
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities [N, C]."""
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """
+        Log probability of the labels, [N].
+
+        :raises ValueError: for labels that the fit had not.
+        """
+        check_is_fitted(self)
+        columns = np.searchsorted(self.classes_, y)
+        found = self.classes_[np.minimum(columns, len(self.classes_) - 1)] == np.asarray(y)
+        if not np.all(found):
+            raise ValueError(
+                f"y: expected labels among {list(self.classes_)}, got {np.asarray(y)[~found][0]!r}."
+            )
+        return np.take_along_axis(self.predict_log_proba(X), columns[:, None], axis=1)[:, 0]
+
+    def _likelihood(self) -> str:
+        expected = "bernoulli" if len(self.classes_) == 2 else "softmax"
+        if self.likelihood not in (None, expected):
+            raise ValueError(
+                f"likelihood: expected {expected!r} for {len(self.classes_)} classes, got"
+                f" {self.likelihood!r}."
+            )
+        return expected
+
+    def _is_classifier(self) -> bool:
+        return True
+
+    def _seed_of_draws(self) -> int:
+        return self.random_seed_ % 2**16
+
+
+def member_probabilities(
+    mixture: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int
+) -> np.ndarray:
+    """
+    Probabilities of C classes [N, C] from a mixture of functions: one, exact for the probit; or C, averaged
+    over draws, the same at all rows.
+
+    :param mixture: means [S, N, T], variances [S, N, T], log weights [S].
+    :param seed: of the draws.
+    """
+    means, variances, log_weights = mixture
+    weights = np.exp(np.asarray(log_weights, np.float64))
+    if means.shape[-1] == 1:
+        second = np.tensordot(weights, ndtr(means / np.sqrt(1.0 + variances)), 1)
+        # GPflow's link keeps probabilities off 0 and 1.
+        second = 1e-3 + (1.0 - 2e-3) * second
+        return np.hstack([1.0 - second, second])
+    (draws,) = quasi_normals(_DRAWS, [means.shape[-1]], seed)
+    deviations = np.sqrt(variances)
+    average = sum(softmax(means + z * deviations, axis=-1) for z in draws) / _DRAWS
+    probabilities: np.ndarray = np.tensordot(weights, average, 1)
+    return probabilities

@@ -1,0 +1,200 @@
+"""A fitted model of one family, and what it takes to build it again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from gpflow_deep.presets import Settings, get
+from gpflow_deep.presets.exact import ExactGP
+
+__all__ = ["FittedModel", "Mixture", "precision", "variables_of"]
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_ROWS = 1000  # predicted at a time, so that memory does not grow with them
+
+
+@contextmanager
+def precision(float_name: str, jitter: float | None) -> Iterator[None]:
+    """
+    For a while, GPflow's default float and jitter.
+
+    :param float_name: "float32" or "float64".
+    :param jitter: ``None`` for GPflow's own.
+    """
+    with gpflow.config.as_context():
+        gpflow.config.set_default_float(np.dtype(float_name).type)
+        if jitter is not None:
+            gpflow.config.set_default_jitter(jitter)
+        yield
+
+
+@dataclass(eq=False)
+class FittedModel:
+    """
+    A model of a family, in standardised units.
+
+    It can be pickled and copied: what is kept then are the values of its variables by the paths of its
+    parameters, unconstrained, as to constrain and unconstrain a value may change its last digit.
+
+    :param name: of the preset.
+    :param settings: what it was built and trained with.
+    :param seed: of everything random.
+    :param num_inputs: D.
+    :param num_outputs: P, columns of the targets; or the number of classes.
+    :param float_name: of its parameters.
+    :param jitter: GPflow's default jitter while it was fitted.
+    :param model: the GPflow model.
+    :param report: what its training came to.
+    """
+
+    name: str
+    settings: Settings
+    seed: int
+    num_inputs: int
+    num_outputs: int
+    float_name: str
+    jitter: float
+    model: Any
+    report: dict[str, float] = field(default_factory=dict)
+    _posterior: Any = field(default=None, init=False, repr=False)
+
+    def predict_f_mixture(self, X: np.ndarray) -> Mixture:
+        """Components of the functions: means [S, N, T], variances [S, N, T], log weights [S]."""
+        return self._in_parts("predict_f_mixture", X)
+
+    def predict_y_mixture(self, X: np.ndarray) -> Mixture:
+        """Components of new observations: means [S, N, P], variances [S, N, P], log weights [S]."""
+        return self._in_parts("predict_y_mixture", X)
+
+    def log_density(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Log density of new observations, [N]."""
+        with precision(self.float_name, self.jitter):
+            posterior = self._cached()
+            return np.concatenate(
+                [
+                    np.asarray(posterior.predict_log_density((x, y)))
+                    for x, y in zip(_parts(X), _parts(Y), strict=True)
+                ]
+            )
+
+    def predict_f(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [N, P] and covariance over the points [P, N, N] of the functions: cubic in N."""
+        with precision(self.float_name, self.jitter):
+            mean, covariance = self._cached().predict_f(X, full_cov=True)
+            return np.asarray(mean), np.asarray(covariance)
+
+    def sample_f(self, X: np.ndarray, num_samples: int) -> np.ndarray:
+        """Draws of the functions [S, N, P], coherent over the points: cubic in N."""
+        with precision(self.float_name, self.jitter):
+            return np.asarray(self._cached().predict_f_samples(X, num_samples, full_cov=True))
+
+    def with_model(self, model: Any) -> FittedModel:
+        """The same with another model in the old one's place."""
+        return replace(self, model=model)
+
+    def variables(self) -> dict[str, tf.Variable]:
+        """The variables of the model, by the paths of its parameters."""
+        return variables_of(self.model)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All that `from_state` takes: what can be written as JSON, and arrays."""
+        facts = {
+            "name": self.name,
+            "settings": asdict(self.settings),
+            "seed": self.seed,
+            "num_inputs": self.num_inputs,
+            "num_outputs": self.num_outputs,
+            "float_name": self.float_name,
+            "jitter": self.jitter,
+            "report": self.report,
+            "num_points": _num_points(self.model),
+        }
+        return facts, {path: variable.numpy() for path, variable in self.variables().items()}
+
+    @classmethod
+    def from_state(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> FittedModel:
+        """
+        The model again; predictions are the same to the bit.
+
+        :raises ValueError: where the arrays are not those of the model that the facts tell of.
+        """
+        facts = dict(facts)
+        num_points = facts.pop("num_points")
+        settings = Settings(**facts.pop("settings"))
+        with precision(facts["float_name"], facts["jitter"]):
+            # The data only give the shapes of a model whose parameters are then all assigned.
+            X = np.random.default_rng(0).normal(size=(num_points, facts["num_inputs"]))
+            if settings.likelihood in ("bernoulli", "softmax"):
+                Y = np.full([num_points, 1], facts["num_outputs"] - 1.0)
+            else:
+                Y = np.ones([num_points, facts["num_outputs"]])
+            X, Y = X.astype(facts["float_name"]), Y.astype(facts["float_name"])
+            model = get(facts["name"]).build(X, Y, settings, facts["seed"])
+            fitted = cls(settings=settings, model=model, **facts)
+            _assign(fitted.variables(), arrays)
+        return fitted
+
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return self.state()
+
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, np.ndarray]]) -> None:
+        self.__dict__.update(FittedModel.from_state(*state).__dict__)
+
+    def _in_parts(self, prediction: str, X: np.ndarray) -> Mixture:
+        """A mixture of all rows, computed for some of them at a time."""
+        with precision(self.float_name, self.jitter):
+            predict = getattr(self._cached(), prediction)
+            samples = self.settings.test_samples
+            parts = [[np.asarray(a) for a in predict(x, num_samples=samples)] for x in _parts(X)]
+        means, variances, log_weights = zip(*parts, strict=True)
+        return np.concatenate(means, axis=1), np.concatenate(variances, axis=1), log_weights[0]
+
+    def _cached(self) -> Any:
+        """The predictive posterior, with what does not depend on the inputs computed once."""
+        if self._posterior is None:
+            self._posterior = self.model.posterior()
+        return self._posterior
+
+
+def variables_of(model: Any) -> dict[str, tf.Variable]:
+    """The variables of a model, by the paths of its parameters."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
+
+
+def _parts(array: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(array, max(1, -(-len(array) // _ROWS)))
+
+
+def _num_points(model: Any) -> int:
+    """Rows of data from which the model's parameters get their shapes."""
+    if isinstance(model, ExactGP):
+        return int(model.inputs.shape[0])
+    return int(model.layers[0].num_inducing)
+
+
+def _assign(variables: Mapping[str, tf.Variable], arrays: Mapping[str, np.ndarray]) -> None:
+    """Set variables, after a check that they are those expected."""
+    if variables.keys() != arrays.keys():
+        difference = ", ".join(sorted(variables.keys() ^ arrays.keys()))
+        raise ValueError(f"expected the parameters of the model, differing: {difference}.")
+    for path, variable in variables.items():
+        value = arrays[path]
+        expected = (tuple(variable.shape), variable.dtype.as_numpy_dtype)
+        if (value.shape, value.dtype.type) != expected:
+            raise ValueError(
+                f"{path}: expected {np.dtype(expected[1])} of shape {expected[0]}, got {value.dtype} of"
+                f" shape {value.shape}."
+            )
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise ValueError(f"{path}: expected finite values, got NaN or infinity.")
+    for path, variable in variables.items():
+        variable.assign(arrays[path])

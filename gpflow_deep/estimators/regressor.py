@@ -1,0 +1,178 @@
+"""Regression with deep GPs, as scikit-learn has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from gpflow_deep import metrics
+
+from .base import DeepGPEstimator
+from .fitted import Mixture
+
+__all__ = ["DeepGPRegressor"]
+
+
+class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
+    """
+    A Gaussian process regressor, deep where that pays: scaling, choice of the model, training and predictive
+    distributions in the units of the data.
+
+    With ``model="auto"`` several families are fitted for a short time, an exact GP (up to 5000 rows; a sparse
+    one above) among them; the best by log density on held-out rows are trained to the end and mixed by
+    stacking weights. Rows of the same input and target count as one of twice the weight; the order of rows
+    does not matter. With fewer than 200 rows none are held out, and "auto" is the exact GP.
+
+    :param model: "auto", or a name of `gpflow_deep.presets.names()`.
+    :param num_layers: GP layers of deep families.
+    :param num_inducing: inducing points of each layer; by default growing with the rows.
+    :param steps: training steps; by default the family's.
+    :param time_limit: seconds for the fit, about; the number of steps follows from it. The same seed then
+        gives the same model only where the machine takes as long.
+    :param validation_fraction: share of the rows held out (at least 50, at most 2000) to choose by.
+    :param float: "float64" or "float32".
+    :param random_state: an integer for fits that can be repeated.
+    :param verbose: 1 for a line a family, 2 for progress bars too.
+    :param kernel: "rbf", "matern12", "matern32" or "matern52"; by default the family's.
+    :param likelihood: "gaussian", or "student-t" for outliers.
+    :param jitter: on the diagonal of covariances; GPflow's default.
+    :param settings: others of `gpflow_deep.presets.Settings` by name.
+    :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling.
+    :param checkpoint_dir: where an interrupted `fit` is taken up by the same call.
+
+    Attributes: `model_` the GPflow model, on standardised data; `members_`, `weights_` what is mixed;
+    `report_` what was tried; `scaling_`, `input_limits_`, `target_limits_`; `n_features_in_`,
+    `feature_names_in_`.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepGPRegressor:
+        """
+        :param X: inputs [N, D], finite; an array or a table.
+        :param y: targets [N] or [N, P].
+        :param sample_weight: how many observations each row is, at least 0, [N].
+        :raises ValueError: for data or parameters that cannot work.
+        """
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+        )
+        y = np.asarray(y, np.float64)
+        self._flat_target_ = y.ndim == 1
+        Y = y[:, None] if self._flat_target_ else y
+        self._fit(X, Y, self._checked_weights(sample_weight, X), Y.shape[1])
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """
+        Mean of new observations [N] or [N, P], in the units of the targets.
+
+        :param X: inputs [N, D].
+        :param return_std: also their standard deviation, of the same shape.
+        :param return_cov: also their covariance over the rows [N, N] or [N, N, P]: cubic in N.
+        :raises ValueError: where both are asked for.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std, return_cov: expected one of them, got both.")
+        inputs = self._inputs(X)
+        mean, variance = metrics.mixture_moments(*self._in_units(inputs))
+        if return_std:
+            return self._shaped(mean), self._shaped(np.sqrt(variance))
+        if return_cov:
+            return self._shaped(mean), self._covariance(inputs, variance)
+        return self._shaped(mean)
+
+    def predict_mixture(self, X: Any) -> Mixture:
+        """
+        The predictive distribution of new observations, a mixture of S Gaussians at each row: what
+        `gpflow_deep.metrics` scores.
+
+        :return: means [S, N, P], variances [S, N, P], logarithms of weights [S].
+        """
+        return self._in_units(self._inputs(X))
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Sequence[float] = (0.025, 0.5, 0.975)
+    ) -> np.ndarray:
+        """
+        Quantiles of new observations, [N, Q] or [N, Q, P].
+
+        :param quantiles: Q probabilities in (0, 1).
+        """
+        values = metrics.quantile(quantiles, *self.predict_mixture(X))  # [Q, N, P]
+        return self._shaped(np.moveaxis(values, 0, 1))
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """Log density of new observations in the units of the targets, [N]; jointly over the outputs."""
+        inputs = self._inputs(X)
+        Y = np.asarray(y, np.float64).reshape(len(inputs), -1)
+        scaled = self.scaling_.targets(Y).astype(self.float)
+        return self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """
+        Draws of new observations: functions that are coherent over the rows, and noise; cubic in N.
+
+        :param X: inputs [N, D].
+        :param n_samples: how many draws.
+        :param random_state: the same integer gives the same draws; it seeds TensorFlow's generator too.
+        :return: [N, n_samples] or [N, P, n_samples], as scikit-learn's GP has them.
+        """
+        import tensorflow as tf
+
+        inputs = self._inputs(X)
+        rng = check_random_state(random_state)
+        tf.random.set_seed(int(rng.randint(2**31 - 1)))
+        counts = rng.multinomial(n_samples, self.weights_)
+        draws = []
+        for member, count in zip(self.members_, counts, strict=True):
+            if count:
+                F = member.sample_f(inputs, int(count))  # [S, N, P]
+                draws.append(F + _noise(member, F.shape, rng))
+        Y = self.scaling_.Y_mean + self.scaling_.Y_scale * np.concatenate(draws)
+        Y = np.moveaxis(rng.permutation(Y), 0, -1)  # [N, P, S]
+        return Y[:, 0] if self._flat_target_ else Y
+
+    def _likelihood(self) -> str:
+        likelihood = self.likelihood or "gaussian"
+        if likelihood not in ("gaussian", "student-t"):
+            raise ValueError(
+                f"likelihood: expected 'gaussian' or 'student-t' for regression, got {likelihood!r}."
+            )
+        return likelihood
+
+    def _in_units(self, inputs: np.ndarray) -> Mixture:
+        return self.scaling_.mixture(*self._mixture("predict_y_mixture", inputs))
+
+    def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Of observations over the rows: the functions', and on the diagonal the variance with the noise."""
+        moments = [member.predict_f(inputs) for member in self.members_]
+        mean = sum(w * m for w, (m, _) in zip(self.weights_, moments, strict=True))
+        total = np.zeros([variance.shape[1], len(inputs), len(inputs)])
+        for weight, (own, covariance) in zip(self.weights_, moments, strict=True):
+            away = (own - mean).T
+            total += weight * (covariance + away[:, :, None] * away[:, None, :])
+        total *= np.square(self.scaling_.Y_scale)[:, None, None]
+        total[:, np.arange(len(inputs)), np.arange(len(inputs))] = variance.T
+        covariance = np.moveaxis(total, 0, -1)
+        return covariance[..., 0] if self._flat_target_ else covariance
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """Without the axis of outputs, the last one, where the targets had none."""
+        return values[..., 0] if self._flat_target_ else values
+
+
+def _noise(member: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> np.ndarray:
+    likelihood = member.model.likelihood
+    if member.settings.likelihood == "student-t":
+        return likelihood.scale.numpy() * rng.standard_t(likelihood.df, size=shape)
+    return np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(shape)

@@ -1,0 +1,158 @@
+"""The exact GP: what every approximation is to be compared with, up to some thousands of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.kernels import Kernel
+from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
+
+from gpflow_deep.layers import GPLayer
+from gpflow_deep.numerics.linalg import cholesky
+from gpflow_deep.posteriors.mixture import (
+    Mixture,
+    MixturePredictor,
+    sample_joint_mixture,
+    sample_mixture,
+)
+from gpflow_deep.posteriors.predictive import DeepGPPosterior
+
+from .parts import ard_kernel, likelihood_and_outputs
+from .registry import register
+from .settings import Settings
+
+__all__ = ["ExactGP", "exact_gp"]
+
+
+class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
+    r"""
+    GPflow's ``GPR`` with the predictions of this package's models, a mixture of one Gaussian, and with rows
+    that count several times: w observations of one target at one input are
+
+    .. math:: N(y | f, \sigma^2)^w = N(y | f, \sigma^2 / w) (2 \pi \sigma^2)^{(1 - w) / 2} w^{-1/2}.
+
+    :param data: inputs [N, D] and targets [N, P], for P GPs of one kernel.
+    :param kernel: any GPflow kernel of one output.
+    :param likelihood: Gaussian, of one variance.
+    :param weights: how many observations each row is, positive [N]; one by default.
+    """
+
+    @check_shapes(
+        "data[0]: [N, D]",
+        "data[1]: [N, P]",
+        "weights: [N]",
+    )
+    def __init__(
+        self,
+        data: tuple[np.ndarray, np.ndarray],
+        kernel: Kernel,
+        likelihood: gpflow.likelihoods.Gaussian,
+        weights: np.ndarray | None = None,
+    ) -> None:
+        # GPModel's own constructor wants a mean function too.
+        BayesianModel.__init__(self)
+        X, Y = data
+        weights = np.ones(len(X)) if weights is None else weights
+        self.layers = [GPLayer(kernel, None, Y.shape[1])]
+        self.likelihood = likelihood
+        self.num_latent_gps = Y.shape[1]
+        # Variables, so that what is saved with the parameters is all that predictions take.
+        float_type = gpflow.default_float()
+        self.inputs, self.targets, self.weights = (
+            tf.Variable(tf.cast(x, float_type), trainable=False) for x in (X, Y, weights)
+        )
+
+    @property
+    def data(self) -> tuple[tf.Variable, tf.Variable]:
+        """Inputs [N, D] and targets [N, P]."""
+        return self.inputs, self.targets
+
+    @property
+    def kernel(self) -> Kernel:  # type: ignore[override]
+        """The kernel of all outputs."""
+        return self.layers[0].kernel
+
+    @tf.autograph.experimental.do_not_convert
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """The log evidence."""
+        scale, alpha = self._prepare()
+        N, P = alpha.shape
+        noise = self.likelihood.variance
+        log_density = -0.5 * (
+            tf.reduce_sum(tf.square(alpha))
+            + 2.0 * P * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(scale)))
+            + N * P * np.log(2.0 * np.pi)
+        )
+        repeats = (1.0 - self.weights) * tf.math.log(2.0 * np.pi * noise)
+        return log_density + 0.5 * P * tf.reduce_sum(repeats - tf.math.log(self.weights))
+
+    def posterior(self) -> DeepGPPosterior:
+        """Predictions with the covariance of the data factorised once."""
+        return DeepGPPosterior(self)
+
+    def _prepare(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""
+        K = self.kernel(self.inputs)
+        diagonal = tf.linalg.diag_part(K) + self.likelihood.variance / self.weights
+        scale = cholesky(tf.linalg.set_diag(K, diagonal), "the covariance of the targets", {})
+        return scale, tf.linalg.triangular_solve(scale, self.targets)
+
+    def _moments(
+        self, Xnew: tf.Tensor, prepared: Any, full_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean [1, N, P], and the variance [1, N, 1] or the covariance [1, 1, N, N] of every output."""
+        scale, alpha = prepared
+        A = tf.linalg.triangular_solve(scale, self.kernel(self.inputs, Xnew))
+        mean = tf.matmul(A, alpha, transpose_a=True)[None]
+        prior = self.kernel(Xnew, full_cov=full_cov)
+        if full_cov:
+            return mean, (prior - tf.matmul(A, A, transpose_a=True))[None, None]
+        # What rounding takes from a variance of nearly zero.
+        variance = tf.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0)
+        return mean, variance[None, :, None]
+
+    def _prediction(
+        self, prepared: Any, num_samples: int | None, noise: Any
+    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+        if noise:
+            raise ValueError(f"noise: expected none of an exact GP, got {len(noise)} tensors.")
+        return prepared, [], tf.zeros([1], gpflow.default_float())
+
+    def _mixture(self, X: tf.Tensor, prediction: Any, full_output_cov: bool = False) -> Mixture:
+        prepared, _, log_weights = prediction
+        mean, variance = self._moments(X, prepared, full_cov=False)
+        variance = tf.broadcast_to(variance, tf.shape(mean))
+        return Mixture(mean, tf.linalg.diag(variance) if full_output_cov else variance, log_weights)
+
+    def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
+        mean, covariance = self._moments(X, prepared, full_cov=True)
+        if full_output_cov:
+            covariance = tf.einsum(
+                "skij,pq->sipjq", covariance, tf.eye(self.num_latent_gps, dtype=mean.dtype)
+            )
+        else:
+            covariance = tf.repeat(covariance, self.num_latent_gps, axis=1)
+        return Mixture(mean, covariance, tf.zeros([1], mean.dtype))
+
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
+        if full_cov:
+            return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
+        return sample_mixture(self._mixture(X, self._prediction(prepared, None, None)), num_samples)
+
+
+@register("gp", max_layers=1)
+def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
+    """An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others."""
+    del seed
+    if settings.likelihood != "gaussian":
+        raise ValueError(
+            f"likelihood: expected gaussian for the exact GP, got {settings.likelihood}."
+        )
+    likelihood, _ = likelihood_and_outputs(Y, settings)
+    kernel = ard_kernel("matern52" if settings.kernel == "own" else settings.kernel, X.shape[1])
+    return ExactGP((X, Y), kernel, likelihood)

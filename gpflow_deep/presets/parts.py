@@ -1,0 +1,76 @@
+"""What the builders of all families make of settings: kernels, likelihoods, widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gpflow
+import numpy as np
+from gpflow.base import Parameter
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+
+from .settings import Settings
+
+__all__ = ["ard_kernel", "kernel_factory", "likelihood_and_outputs"]
+
+_KERNELS = {
+    "rbf": gpflow.kernels.SquaredExponential,
+    "matern12": gpflow.kernels.Matern12,
+    "matern32": gpflow.kernels.Matern32,
+    "matern52": gpflow.kernels.Matern52,
+}
+
+
+def ard_kernel(name: str, input_dim: int) -> Kernel:
+    """
+    A kernel of variance 1 with a lengthscale for every input, the square root of their number: so far
+    apart are standardised inputs.
+
+    :param name: as `Settings.kernel` has it.
+    """
+    return _KERNELS[name](lengthscales=np.full(input_dim, input_dim**0.5))
+
+
+def kernel_factory(
+    settings: Settings, own: str | None = None, *, fixed_variance: bool = True
+) -> Callable[[int, int], Kernel] | None:
+    """
+    What `gpflow_deep.layers.build_layers` makes kernels by; `None` where the builder's own are wanted.
+
+    :param settings: name the kernel.
+    :param own: the family's kernel by its name; `None` for the builder's.
+    :param fixed_variance: whether that of hidden layers stays 1.
+    """
+    name = own if settings.kernel == "own" else settings.kernel
+    if name is None:
+        return None
+
+    def make(input_dim: int, layer: int) -> Kernel:
+        kernel = ard_kernel(name, input_dim)
+        if fixed_variance and layer < settings.num_layers - 1:
+            # From the start: set_trainable does not reach a distribution strategy's variables.
+            kernel.variance = Parameter(kernel.variance, trainable=False)
+        return kernel
+
+    return make
+
+
+def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihood, int]:
+    """
+    The likelihood that settings name, and how many GPs the output layer has for it.
+
+    :param Y: targets [N, P]; classes 0, 1, ... for "bernoulli" (P = 1) and "softmax" (P = 1), whose number
+        is the largest and one.
+    """
+    variance = max(settings.likelihood_variance, 2.0 * settings.noise_floor)
+    if settings.likelihood == "gaussian":
+        return gpflow.likelihoods.Gaussian(
+            variance, variance_lower_bound=settings.noise_floor
+        ), Y.shape[1]
+    if settings.likelihood == "student-t":
+        return gpflow.likelihoods.StudentT(scale=variance**0.5), Y.shape[1]
+    if settings.likelihood == "bernoulli":
+        return gpflow.likelihoods.Bernoulli(), 1
+    num_classes = int(Y.max()) + 1
+    return gpflow.likelihoods.Softmax(num_classes), num_classes

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gpflow_deep import metrics
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
+from gpflow_deep.estimators.classifier import member_probabilities
+from gpflow_deep.training import TrainingError
+
+_QUICK: dict[str, Any] = dict(steps=5, num_inducing=8, random_state=0)
+
+
+def _data(num_rows: int = 60, seed: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(num_rows, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=num_rows)
+
+
+@pytest.fixture(scope="module")
+def regressor() -> DeepGPRegressor:
+    """For tests that only read it: two outputs, two layers."""
+    X, y = _data()
+    return DeepGPRegressor("mean-field", **_QUICK).fit(X, np.stack([y, 100.0 + 10.0 * y], axis=1))
+
+
+def test_units_change_nothing_but_the_units() -> None:
+    X, y = _data()
+    first = DeepGPRegressor("mean-field", **_QUICK).fit(X, y)
+    X2, y2 = X * [10.0, 0.01] + [3.0, -7.0], 1000.0 * y + 50.0
+    second = DeepGPRegressor("mean-field", **_QUICK).fit(X2, y2)
+    mean, sd = first.predict(X, return_std=True)
+    mean2, sd2 = second.predict(X2, return_std=True)
+    np.testing.assert_allclose(mean2, 1000.0 * mean + 50.0, rtol=1e-5)
+    np.testing.assert_allclose(sd2, 1000.0 * sd, rtol=1e-5)
+    np.testing.assert_allclose(
+        second.log_density(X2, y2), first.log_density(X, y) - np.log(1000.0), rtol=1e-4
+    )
+
+
+def test_predictions_agree_with_each_other(regressor: DeepGPRegressor) -> None:
+    X, y = _data(9, seed=6)
+    Y = np.stack([y, 100.0 + 10.0 * y], axis=1)
+    mean, sd = regressor.predict(X, return_std=True)
+    _, covariance = regressor.predict(X, return_cov=True)
+    assert mean.shape == sd.shape == (9, 2) and covariance.shape == (9, 9, 2)
+    np.testing.assert_allclose(np.einsum("nnp->np", covariance), np.square(sd))
+    assert np.linalg.eigvalsh(np.moveaxis(covariance, -1, 0)).min() > 0.0
+    np.testing.assert_allclose(
+        regressor.log_density(X, Y),
+        metrics.log_density(Y, *regressor.predict_mixture(X)),
+        rtol=1e-5,
+    )
+    quantiles = regressor.predict_quantiles(X, (0.1, 0.5, 0.9))
+    assert quantiles.shape == (9, 3, 2) and (np.diff(quantiles, axis=1) > 0.0).all()
+    draws = regressor.sample_y(X, 4000, random_state=1)
+    assert draws.shape == (9, 2, 4000)
+    np.testing.assert_array_equal(draws, regressor.sample_y(X, 4000, random_state=1))
+    np.testing.assert_allclose(draws.mean(axis=2), mean, atol=0.1 * sd.max())
+    np.testing.assert_allclose(draws.std(axis=2), sd, rtol=0.1)
+    np.testing.assert_allclose(
+        np.quantile(draws, (0.1, 0.5, 0.9), axis=2),
+        np.moveaxis(quantiles, 1, 0),
+        atol=0.15 * sd.max(),
+    )
+
+
+@pytest.mark.parametrize("model", ["gp", "svgp", "global-inducing", "ar2p", "dspp"])
+def test_a_row_of_weight_two_is_the_row_twice(model: str) -> None:
+    X, y = _data(40)
+    times = np.random.default_rng(0).integers(0, 4, 40)
+    rows = np.repeat(np.arange(40), times)
+    weighted = DeepGPRegressor(model, **_QUICK).fit(X, y, sample_weight=times)
+    repeated = DeepGPRegressor(model, **_QUICK).fit(X[rows], y[rows])
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+
+
+def test_weights_that_are_no_counts() -> None:
+    """The exact GP's evidence of a row of weight w: a w-th of the noise, and a constant."""
+    X, y = _data(40)
+    weights = np.random.default_rng(0).uniform(0.1, 3.0, 40)
+    exact = DeepGPRegressor("gp", random_state=0).fit(X, y, sample_weight=weights)
+    K = exact.model_.kernel(exact.model_.inputs).numpy()
+    noise = exact.model_.likelihood.variance.numpy()
+    targets = exact.model_.targets.numpy()[:, 0]
+    total = K + np.diag(noise / exact.model_.weights.numpy())
+    own = -0.5 * (
+        targets @ np.linalg.solve(total, targets) + np.linalg.slogdet(2 * np.pi * total)[1]
+    )
+    w = exact.model_.weights.numpy()
+    constant = 0.5 * np.sum((1 - w) * np.log(2 * np.pi * noise) - np.log(w))
+    np.testing.assert_allclose(exact.model_.maximum_log_likelihood_objective(), own + constant)
+    with pytest.raises(ValueError, match="whole numbers for 'dspp'"):
+        DeepGPRegressor("dspp", **_QUICK).fit(X, y, sample_weight=weights)
+
+
+def test_one_wild_cell_does_not_ruin_the_fit_unsaid() -> None:
+    X, y = _data(80)
+    expected = DeepGPRegressor("gp", random_state=0).fit(X, y).score(*_data(50, seed=9))
+    X[3, 1] = 1e12
+    frame = pd.DataFrame(X, columns=["first", "second"])
+    with pytest.warns(UserWarning, match="column 'second': 1 of 80 values"):
+        fitted = DeepGPRegressor("gp", random_state=0).fit(frame, y)
+    test = pd.DataFrame(_data(50, seed=9)[0], columns=["first", "second"])
+    assert fitted.score(test, _data(50, seed=9)[1]) > expected - 0.05
+    y[5] = -1e12
+    with pytest.warns(UserWarning, match="y, column 0: 1 of 80 values"):
+        DeepGPRegressor("gp", random_state=0).fit(frame, y)
+
+
+def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "candidates", lambda *_: ["svgp", "mean-field"])
+    X, y = _data(250)
+    X_test, y_test = _data(300, seed=8)
+    options: dict[str, Any] = dict(steps=60, num_inducing=20, random_state=0)
+    auto = DeepGPRegressor("auto", **options).fit(X, y)
+    assert {tried["name"] for tried in auto.report_} == {"svgp", "mean-field"}
+    np.testing.assert_allclose(auto.weights_.sum(), 1.0)
+    mixed = auto.log_density(X_test, y_test).mean()
+    inputs, targets = auto._inputs(X_test), auto.scaling_.targets(y_test[:, None])
+    best = max(member.log_density(inputs, targets).mean() for member in auto.members_)
+    assert mixed > best - np.log(auto.scaling_.Y_scale[0]) - 0.05
+    np.testing.assert_allclose(
+        metrics.log_density(y_test[:, None], *auto.predict_mixture(X_test)).mean(), mixed, rtol=1e-6
+    )
+
+
+def test_a_family_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "candidates", lambda *_: ["svgp", "mean-field"])
+    real = base.fit_family
+
+    def failing(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "svgp":
+            raise TrainingError("failed")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(base, "fit_family", failing)
+    fitted = DeepGPRegressor("auto", **_QUICK).fit(*_data(250))
+    assert [member.name for member in fitted.members_] == ["mean-field"]
+    assert any(tried["error"] == "failed" for tried in fitted.report_)
+    monkeypatch.setattr(base, "fit_family", lambda *_, **__: failing("svgp"))
+    with pytest.raises(TrainingError, match="All families failed"):
+        DeepGPRegressor("auto", **_QUICK).fit(*_data(250))
+
+
+def test_tools_of_scikit_learn() -> None:
+    X, y = _data(30)
+    frame = pd.DataFrame(X, columns=["first", "second"])
+    search = GridSearchCV(
+        make_pipeline(
+            StandardScaler().set_output(transform="pandas"), DeepGPRegressor("svgp", **_QUICK)
+        ),
+        {"deepgpregressor__kernel": ["rbf", "matern52"]},
+        cv=2,
+    ).fit(frame, y)
+    best = search.best_estimator_[-1]
+    assert list(best.feature_names_in_) == ["first", "second"]
+    scores = cross_val_score(clone(best), X, y > 0, cv=2)
+    assert scores.shape == (2,)
+
+
+def test_warm_start_goes_on_from_the_present_parameters() -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor("svgp", 1, warm_start=True, **_QUICK | {"steps": 100}).fit(X, y)
+    expected = fitted.predict(X)
+    fitted.set_params(steps=1, settings={"learning_rate": 1e-8}).fit(X, y)
+    np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-4)
+
+
+def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = _data()
+    options: dict[str, Any] = dict(time_limit=30.0, num_inducing=8, random_state=0)
+    from gpflow_deep.estimators import fitting
+
+    monkeypatch.setattr(fitting, "_seconds_per_step", lambda *_: (0.0, 1.0))
+    monkeypatch.setattr(fitting, "_FEWEST_STEPS", 1)
+    whole = DeepGPRegressor("svgp", 1, checkpoint_dir=str(tmp_path / "a"), **options).fit(X, y)
+    assert whole.members_[0].report["steps"] == 30
+    # Another speed now, and still the same run.
+    monkeypatch.setattr(fitting, "_seconds_per_step", lambda *_: (0.0, 0.1))
+    again = DeepGPRegressor("svgp", 1, checkpoint_dir=str(tmp_path / "a"), **options).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"model": "mean field"}, "'mean field'"),
+        ({"float": "float16"}, "float: expected 'float32' or 'float64'"),
+        ({"validation_fraction": 1.0}, "validation_fraction: expected a share"),
+        ({"steps": 0}, "steps: expected a positive number"),
+        ({"time_limit": -1.0}, "time_limit: expected a positive number"),
+        ({"kernel": "linear"}, "kernel: expected one of"),
+        ({"likelihood": "poisson"}, "likelihood: expected 'gaussian' or 'student-t'"),
+        ({"settings": {"depth": 3}}, "settings: expected names"),
+        (
+            {"model": "gp", "likelihood": "student-t"},
+            "likelihood: expected gaussian for the exact GP",
+        ),
+    ],
+)
+def test_parameters_that_cannot_work(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DeepGPRegressor(**{"model": "svgp", **_QUICK, **options}).fit(*_data())
+
+
+def test_student_t_noise() -> None:
+    X, y = _data(80)
+    y[::10] += 20.0
+    options: dict[str, Any] = dict(steps=200, num_inducing=30, random_state=0)
+    fitted = DeepGPRegressor("svgp", likelihood="student-t", **options).fit(X, y)
+    gaussian = DeepGPRegressor("svgp", **options).fit(X, y)
+    test = _data(100, seed=9)
+    assert fitted.log_density(*test).mean() > gaussian.log_density(*test).mean() + 0.5
+    assert fitted.sample_y(X[:3], 5).shape == (3, 5)
+
+
+def test_probabilities_of_classes_against_draws() -> None:
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(size=(3, 4, 3)), rng.uniform(0.1, 2.0, (3, 4, 3))
+    log_weights = np.log([0.2, 0.3, 0.5])
+    F = means + np.sqrt(variances) * rng.normal(size=(100_000, 3, 4, 3))
+    odds = np.exp(F) / np.exp(F).sum(axis=-1, keepdims=True)
+    expected = np.tensordot(np.exp(log_weights), odds.mean(axis=0), 1)
+    np.testing.assert_allclose(
+        member_probabilities((means, variances, log_weights), 0), expected, atol=0.01
+    )
+
+
+def test_classes() -> None:
+    X, y = _data(80)
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.5])]
+    fitted = DeepGPClassifier("svgp", **_QUICK | {"steps": 200}).fit(X, labels)
+    probabilities = fitted.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    np.testing.assert_allclose(fitted.predict_log_proba(X), np.log(probabilities))
+    assert list(fitted.classes_) == ["high", "low", "middle"] and fitted.score(X, labels) > 0.8
+    own = probabilities[np.arange(80), np.searchsorted(fitted.classes_, labels)]
+    np.testing.assert_allclose(fitted.log_density(X, labels), np.log(own))
+    with pytest.raises(ValueError, match="y: expected labels among .*got 'other'"):
+        fitted.log_density(X[:1], ["other"])
+    with pytest.raises(ValueError, match="at least two classes.*got one class: \\['low'\\]"):
+        fitted.fit(X, labels, sample_weight=labels == "low")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpflow_deep.estimators.limits import Limits
+from gpflow_deep.estimators.rows import distinct_rows, hold_out
+
+
+def test_rows_are_the_same_in_any_order_and_as_often_as_they_count() -> None:
+    rng = np.random.default_rng(0)
+    X, Y, times = (
+        rng.integers(0, 3, (20, 2)) * 1.0,
+        rng.integers(0, 2, (20, 1)) * 1.0,
+        rng.integers(0, 3, 20),
+    )
+    rows = distinct_rows(X, Y, times.astype(float))
+    order = rng.permutation(np.repeat(np.arange(20), times))
+    for a, b in zip(rows, distinct_rows(X[order], Y[order], None), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert rows.weights.sum() == times.sum() and len(np.unique(rows.X, axis=0)) <= len(rows.X)
+    again = rows.repeated("dspp")
+    assert len(again.X) == times.sum() and (again.weights == 1.0).all()
+    with pytest.raises(ValueError, match="sample_weight: expected whole numbers for 'dspp'"):
+        distinct_rows(X, Y, times + 0.5).repeated("dspp")
+
+
+def test_held_out_rows_are_no_others_and_every_class_is_trained_on() -> None:
+    X, Y = np.arange(30.0)[:, None], np.array([0.0] * 29 + [1.0])[:, None]
+    rows = distinct_rows(X, Y, None)
+    for seed in range(5):
+        train, held_out = hold_out(rows, 0.9, 100, seed, classes=True)
+        assert sorted([*train.X[:, 0], *held_out.X[:, 0]]) == list(range(30))
+        assert set(train.Y[:, 0]) == {0.0, 1.0} and len(held_out.X) == 27
+    assert len(hold_out(rows, 0.9, 5, 0, classes=False)[1].X) == 5
+
+
+def test_one_wild_cell_is_beyond_the_limits() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1e-8, 1e8]
+    limits = Limits.fit(X)
+    assert not limits.beyond(X).any()
+    X[7, 1] = 1e12
+    np.testing.assert_array_equal(limits.beyond(X), [0, 1, 0])
+    np.testing.assert_array_equal(np.delete(limits.clip(X), 7, axis=0), np.delete(X, 7, axis=0))
+    assert abs(limits.clip(X)[7, 1]) < 1e-5
+
+
+def test_a_column_of_one_value_and_few_others_has_no_limits() -> None:
+    X = np.zeros((50, 1))
+    X[:3] = 1.0
+    assert not Limits.fit(X).beyond(1e9 * X).any()

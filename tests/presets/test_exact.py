@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+
+from gpflow_deep.presets.exact import ExactGP
+
+
+def test_it_is_gpflows_gpr() -> None:
+    rng = np.random.default_rng(0)
+    X, Y, Xnew = rng.normal(size=(20, 2)), rng.normal(size=(20, 2)), rng.normal(size=(5, 2))
+    exact = ExactGP((X, Y), gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1))
+    gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern52(), noise_variance=0.1)
+    np.testing.assert_allclose(
+        exact.maximum_log_likelihood_objective(), gpr.maximum_log_likelihood_objective()
+    )
+    for model in (exact, exact.posterior()):
+        for full_cov in (False, True):
+            mean, variance = gpr.predict_f(Xnew, full_cov)
+            for ours, theirs in zip(model.predict_f(Xnew, full_cov), (mean, variance), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-12)
+        _, joint = model.predict_f(Xnew, full_cov=True, full_output_cov=True)  # [N, P, N, P]
+        np.testing.assert_allclose(np.einsum("ipjp->pij", joint), variance, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(joint[:, 0, :, 1], 0.0)
+        np.testing.assert_allclose(
+            model.predict_log_density((Xnew, Y[:5])), gpr.predict_log_density((Xnew, Y[:5]))
+        )
+    draws = exact.predict_f_samples(Xnew, 20_000)
+    mean, covariance = gpr.predict_f(Xnew, full_cov=True)
+    np.testing.assert_allclose(np.mean(draws, axis=0), mean, atol=0.03)
+    np.testing.assert_allclose(np.cov(draws[..., 0], rowvar=False), covariance[0], atol=0.03)
+
+
+def test_rows_that_count_several_times() -> None:
+    rng = np.random.default_rng(1)
+    X, Y, times = (
+        rng.normal(size=(8, 2)),
+        rng.normal(size=(8, 1)),
+        np.array([1, 2, 3, 1, 1, 4, 1, 2]),
+    )
+    parts = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(0.3)
+    weighted = ExactGP((X, Y), *parts, weights=times.astype(float))
+    rows = np.repeat(np.arange(8), times)
+    repeated = ExactGP((X[rows], Y[rows]), *parts)
+    np.testing.assert_allclose(
+        weighted.maximum_log_likelihood_objective(), repeated.maximum_log_likelihood_objective()
+    )
+    for ours, theirs in zip(weighted.predict_y(X), repeated.predict_y(X), strict=True):
+        np.testing.assert_allclose(ours, theirs)

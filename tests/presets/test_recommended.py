@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+
+from gpflow_deep import presets
+from gpflow_deep.presets import Settings, scheduled
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_is_built_as_its_settings_say(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(40, 3)), rng.normal(size=(40, 1))
+    preset = presets.get(name)
+    settings = presets.recommended(name, 40, 3)
+    assert settings == preset.settings(settings) and preset.description
+    model = presets.build(name, X, Y, settings)
+    assert len(model.layers) == settings.num_layers
+    if len(model.layers) == 2 and not name.startswith("meng"):
+        assert model.layers[0].num_latent_gps == (settings.hidden_dim or 3)
+    mean, _ = model.predict_f(X[:2])
+    assert mean.shape == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["dspp", "ar2p", "mean-field", "global-inducing", "fitc-ep-2"])
+def test_hidden_layers_as_wide_as_the_input(name: str) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    settings = Settings(num_layers=3, hidden_dim=0, num_inducing=5)
+    widths = [layer.num_latent_gps for layer in presets.build(name, X, X[:, :1], settings).layers]
+    assert widths == ([2, 2, 1] if name == "fitc-ep-2" else [4, 4, 1])
+
+
+@pytest.mark.parametrize(
+    "name", ["svgp", "mean-field", "dspp", "ar2p", "fitc-ep-1", "global-inducing"]
+)
+@pytest.mark.parametrize("likelihood, latent", [("bernoulli", 1), ("softmax", 3)])
+def test_classes(name: str, likelihood: str, latent: int) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 2)), np.arange(30.0)[:, None] % (2 if latent == 1 else 3)
+    settings = presets.recommended(name, 30, 2, likelihood=likelihood)
+    model = presets.build(name, X, Y, settings)
+    assert model.num_latent_gps == latent
+    assert np.isfinite(model.predict_log_density((X, Y))).all()
+
+
+def test_kernels_by_name() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for kernel, kind in (("matern32", gpflow.kernels.Matern32), ("rbf", gpflow.kernels.RBF)):
+        for name in ("svgp", "gp", "mean-field", "fitc-gp"):
+            settings = presets.recommended(name, 30, 2)
+            settings = presets.get(name).settings(
+                Settings(num_layers=settings.num_layers, kernel=kernel, num_inducing=5)
+            )
+            model = presets.build(name, X, X[:, :1], settings)
+            kernels = getattr(model.layers[0].kernel, "kernels", [model.layers[0].kernel])
+            assert all(isinstance(k, kind) for k in kernels)
+
+
+def test_the_papers_own_settings() -> None:
+    lindinger = presets.get("lindinger2020-stripes-and-arrow")
+    assert lindinger.settings() == Settings(num_layers=3, hidden_scale=1e-5)
+    X = np.random.default_rng(0).normal(size=(60, 6))
+    small = Settings(num_inducing=8, hidden_dim=5, hidden_scale=1e-5)
+    model = lindinger.build(X, X[:, :1], small, 0)
+    (white,) = (k for k in model.layers[0].kernel.kernels if isinstance(k, gpflow.kernels.White))
+    np.testing.assert_allclose(white.variance, 1e-3)
+    ober = presets.build("ober2021-global-inducing", X, X[:, :1])
+    assert all(layer.kernel.variance.trainable for layer in ober.layers)
+    assert [layer.num_latent_gps for layer in ober.layers] == [6, 1]
+    bui = presets.get("bui2016-dgp-3").settings()
+    assert (bui.hidden_dim, bui.batch_size, bui.num_inducing) == (3, 50, 50)
+    dspp = presets.get("meng2024-dspp").settings()
+    model = presets.build("meng2024-dspp", X, X[:, :1], dspp)
+    assert [layer.num_latent_gps for layer in model.layers] == [16, 4, 1]
+    assert all(layer.mean_function.A.trainable for layer in model.layers)
+    assert all(isinstance(layer.kernel, gpflow.kernels.Matern52) for layer in model.layers)
+
+
+def test_the_rate_falls_to_a_hundredth() -> None:
+    for steps in (1, 50, 1500):
+        settings = scheduled(Settings(learning_rate=0.1), steps)
+        last = settings.decay_rate ** (steps // settings.decay_steps)
+        assert steps < 100 or 0.009 < last < 0.011
+        assert settings.steps == steps and settings.validate_every <= steps
+
+
+def test_inducing_points_grow_with_the_data() -> None:
+    sizes = [presets.recommended("svgp", rows, 5).num_inducing for rows in (10, 400, 10**6)]
+    assert sizes == [20, 80, 256]
+
+
+@pytest.mark.parametrize("change", [{"kernel": "linear"}, {"likelihood": "poisson"}])
+def test_names_that_are_none(change: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="expected one of"):
+        Settings(**change)
