@@ -37,7 +37,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
             return function(*args, **kwargs)
         finally:
             # Inside another function's graph they are that function's: it may outlive this one.
-            if not tf.compat.v1.get_default_graph().outer_graph.building_function:
+            outer = getattr(tf.compat.v1.get_default_graph(), "outer_graph", None)
+            if outer is None or not outer.building_function:
                 gradients.update(_custom_gradients().keys() - before)
             _forget_symbolic_tensors()
 
