@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer
 from ..layers.bayesian import BayesianLayer, NetworkLayer, random_layers
 from ..layers.bayesian import walk as walk_network
+from ..likelihoods import log_prob
 from ..numerics.draws import standard_normals
 from ..numerics.linalg import cholesky, leading_shape, rows_times
 from ..numerics.parts import ROWS, in_parts
@@ -175,11 +176,8 @@ class GlobalInducingBNN(DeepGPModel):
             fit = self._expected_log_likelihood(X, f, Y)
         else:
             f = Mixture(sample, tf.zeros_like(sample), equal_log_weights(tf.shape(sample)[0]))
-            fit = tf.reduce_mean(self._through_likelihood(self._density, X, f, Y), axis=0)
+            fit = tf.reduce_mean(self._through_likelihood(_density, X, f, Y), axis=0)
         return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]), self._divergence(chain)
-
-    def _density(self, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        return self.likelihood.log_prob(X, F, Y)
 
     def _divergence(self, chain: Chain) -> tf.Tensor:
         """KL divergence from the prior, or its estimate: summed over the layers, averaged over the draws."""
@@ -579,6 +577,12 @@ class _GivenWeights(Passage):
             sample = mean + tf.sqrt(variance) * normals
         self.outputs.append(_Outputs(sample, mean, variance))
         return mean if sample is None else sample
+
+
+def _density(
+    likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, _: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
+    return log_prob(likelihood, X, F, Y)
 
 
 def _draws_outputs(q: Any, training: bool) -> bool:
