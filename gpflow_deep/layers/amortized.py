@@ -113,6 +113,14 @@ class AmortizedGPLayer(Layer):
         """Dimension of the inputs, Q."""
         return self._input_dim
 
+    @property
+    def inducing_variable(self) -> tf.Module:
+        """
+        The network that makes the inducing inputs, and with one joint network all else: what to give
+        ``gpflow.set_trainable`` to fix them, as in other layers.
+        """
+        return self.networks[0]
+
     @check_shapes(
         "X: [R, D]",
         "return[0]: [R, M, D]",

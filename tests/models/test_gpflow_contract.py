@@ -143,6 +143,19 @@ def test_what_is_not_trainable_does_not_change(model: DeepGPModel) -> None:
     assert np.abs(values(model) - before[1]).max() > 0.05
 
 
+@pytest.mark.parametrize("part", ["inducing_variable", "kernel"])
+def test_parts_of_layers_are_fixed_alike_in_every_family(model: DeepGPModel, part: str) -> None:
+    module = getattr(model.layers[0], part)
+    count = len(model.trainable_variables)
+    number = len(module.trainable_variables)
+    assert number > 0
+    gpflow.set_trainable(module, False)
+    assert len(model.trainable_variables) == count - number
+    before = values(module)
+    gd.training.fit(model, (X, Y), steps=2, batch_size=10, progress=False)
+    np.testing.assert_array_equal(values(module), before)
+
+
 def test_every_trainable_parameter_has_a_gradient(model: DeepGPModel) -> None:
     fix_draws(model)
     _, slopes = gradients(lambda: model.training_loss((X, Y)), model.trainable_variables)
