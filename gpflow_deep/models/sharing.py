@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -32,8 +31,6 @@ def warn_of_shared_parameters(model: Any) -> None:
     :param model: a model with its layers.
     """
     parts = list(_parts(model))
-    if _others(model, parts):
-        gc.collect()  # models that nothing but their own cycles keeps alive are nobody's
     for other in _others(model, parts):
         warn_caller(
             f"{model.name} ({type(model).__name__}) is built on layers of {other.name}"

@@ -78,13 +78,13 @@ def test_inducing_outputs_drawn_or_integrated_out_are_one_posterior() -> None:
     above = build([second], LIKELIHOOD, posterior=gd.posteriors.PseudoObservations)
     above.inducing_posteriors[0] = pure.inducing_posteriors[1]
     stack = gd.models.StackedDeepGP([below, above], num_data=len(X))
-    S = 4000
+    S = 1000
     values = [
         model.elbo((X, Y), model.draw_noise(len(X), S, seed=[0, 1])) for model in (stack, pure)
     ]
-    assert_close(values[0], values[1], rtol=2e-3)
+    assert_close(values[0], values[1], rtol=5e-3)
     means = [model.predict_f_mixture(XNEW, S).means.numpy() for model in (stack, pure)]
-    assert_close(means[0].mean(0), means[1].mean(0), rtol=0, atol=0.05 * means[1].std(0).max())
+    assert_close(means[0].mean(0), means[1].mean(0), rtol=0, atol=0.1 * means[1].std(0).max())
 
 
 @pytest.mark.parametrize("below", PARTS)
