@@ -239,10 +239,6 @@ class GlobalInducingDeepGP(VariationalDeepGPModel):
 
         return JointPassage(explain, full_output_cov=full_output_cov)
 
-    @property
-    def _num_joint_samples(self) -> int:
-        return self.num_prediction_samples if len(self.layers) > 1 else 1
-
     def _prediction(
         self, prepared: Chain, num_samples: int | None, noise: Noise
     ) -> tuple[Any, list[TensorType], tf.Tensor]:
