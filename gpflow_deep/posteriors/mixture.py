@@ -224,10 +224,7 @@ class MixturePredictor(ABC):
         :param full_output_cov: likewise.
         :param noise: as for :meth:`predict_f_mixture`.
         """
-        if full_cov or full_output_cov:
-            raise NotImplementedError(
-                "predict_y: expected full_cov=False and full_output_cov=False, got True."
-            )
+        _refuse_covariances("predict_y", full_cov or full_output_cov)
         return self._by_rows(lambda f, X: _moments(self._observed(X, f)), Xnew, noise)
 
     @tf.autograph.experimental.do_not_convert
@@ -253,10 +250,7 @@ class MixturePredictor(ABC):
         :param full_output_cov: likewise.
         :param noise: as for :meth:`predict_f_mixture`.
         """
-        if full_cov or full_output_cov:
-            raise NotImplementedError(
-                "predict_log_density: expected full_cov=False and full_output_cov=False, got True."
-            )
+        _refuse_covariances("predict_log_density", full_cov or full_output_cov)
         X, Y = data
         Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
         (densities,) = self._by_rows(
@@ -373,6 +367,13 @@ class MixturePredictor(ABC):
         if X.shape.rank != 2:
             raise ValueError(f"{name}: expected a matrix [N, D], got shape {X.shape}.")
         return X
+
+
+def _refuse_covariances(name: str, asked: bool) -> None:
+    if asked:
+        raise NotImplementedError(
+            f"{name}: expected full_cov=False and full_output_cov=False, got True."
+        )
 
 
 def _size(prediction: tuple[Any, list[TensorType], tf.Tensor]) -> int:

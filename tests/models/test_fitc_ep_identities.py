@@ -194,6 +194,9 @@ def test_propagated_draws_have_the_matched_moments() -> None:
 def test_prior_kl_is_that_of_the_variational_limit() -> None:
     model = fitc(alpha=0.0)
     expectation = model.energy((X, Y)) + model.prior_kl()
+    mean, variance = model.predict_f(X)
+    expected = model.likelihood.variational_expectations(X, mean, variance, Y)
+    np.testing.assert_allclose(expectation, tf.reduce_sum(expected), rtol=1e-8)
     model.inducing_posterior = gd.posteriors.TiedFactor(model.layers)
     for index, (T, M) in enumerate([(2, 5), (1, 5)]):
         small = np.broadcast_to(1e-8 * np.eye(M), (T, M, M))
