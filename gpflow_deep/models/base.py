@@ -86,6 +86,11 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
     def _check_sharing(self) -> None:
         warn_of_shared_parameters(self)
 
+    @property
+    def _random_layers(self) -> Sequence[Any]:
+        """The layers that points are walked through: those with GPs, or weights, of their own."""
+        return self.layers
+
     # What a family says.
 
     @abstractmethod
@@ -141,7 +146,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         full_output_cov: bool = False,
     ) -> Mixture:
         prepared, noise, log_weights = prediction
-        step = walk(self.layers, self._passage(prepared, full_output_cov), X, noise)[-1]
+        step = walk(self._random_layers, self._passage(prepared, full_output_cov), X, noise)[-1]
         if not full_output_cov:
             return Mixture(*self._marginals(step), log_weights)
         mean, covariance = self._output(step)
@@ -150,14 +155,14 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         return Mixture(mean, covariance, log_weights)
 
     def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
-        hidden, layer = len(self.layers) - 1, self.layers[-1]
+        hidden, layer = len(self._random_layers) - 1, self.layers[-1]
         S = self._num_joint_samples
         seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
         W = layer.mixing
         full = full_output_cov or W is not None
         passage = self._joint_passage(prepared, S, seeds[0], True, full)
         noise = self._joint_noise(X, S, hidden, seeds[1])
-        step = walk(self.layers, passage, X, noise)[-1]
+        step = walk(self._random_layers, passage, X, noise)[-1]
         mean, covariance = step.conditional
         if W is not None:
             mean = tf.matmul(mean, W, transpose_b=True) + layer.prior_mean(step.inputs)
@@ -169,22 +174,23 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
     @property
     def _num_joint_samples(self) -> int:
         """How many draws of whole functions a covariance over points is made of."""
-        return self.num_prediction_samples if len(self.layers) > 1 else 1
+        return self.num_prediction_samples if len(self._random_layers) > 1 else 1
 
     def _joint_log_weights(self, num_samples: TensorType) -> tf.Tensor:
         return equal_log_weights(num_samples)
 
     def _joint_noise(
         self, X: tf.Tensor, num_samples: int, num_layers: int, seed: TensorType | None = None
-    ) -> list[TensorType]:
+    ) -> list[TensorType | None]:
         """Of the functions of as many layers, given their inducing outputs: [S, N, T_l] each."""
-        return standard_normals(self._point_shapes(num_samples, tf.shape(X)[0], num_layers), seed)
+        shapes = self._point_shapes(num_samples, tf.shape(X)[0], num_layers)
+        return self._by_layer(standard_normals(shapes, seed), num_layers)
 
     def _sample_jointly(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
         """New draws [S, N, P] of the last layer's functions, coherent over the points."""
         passage = self._joint_passage(prepared, num_samples, None, False)
-        noise = self._joint_noise(X, num_samples, len(self.layers))
-        return self._draws(walk(self.layers, passage, X, noise)[-1])
+        noise = self._joint_noise(X, num_samples, len(self._random_layers))
+        return self._draws(walk(self._random_layers, passage, X, noise)[-1])
 
     def _output(self, step: Step) -> Conditional:
         """The last layer's outputs: its GPs, mixed where its kernel says so."""
@@ -211,11 +217,12 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             step.inputs
         )
 
-    def _layer_outputs(self, steps: Sequence[Step], num_samples: TensorType) -> list[LayerOutput]:
-        """What a walk left at the layers, for all S samples."""
+    def _layer_outputs(self, steps: Sequence[Step]) -> list[LayerOutput]:
+        """What a walk that drew all layers left at them, for all S samples."""
+        S = tf.shape(steps[-1].sample)[0]
 
         def broadcast(x: tf.Tensor) -> tf.Tensor:
-            return tf.broadcast_to(x, tf.concat([[num_samples], tf.shape(x)[1:]], axis=0))
+            return tf.broadcast_to(x, tf.concat([[S], tf.shape(x)[1:]], axis=0))
 
         outputs = [(step.sample, *step.conditional) for step in steps[:-1]]
         outputs.append((self._draws(steps[-1]), *self._output(steps[-1])))
@@ -250,10 +257,22 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         return draws
 
     def _point_shapes(
-        self, num_samples: int | None, num_data: TensorType | None, num_layers: int
+        self,
+        num_samples: int | None,
+        num_data: TensorType | None,
+        num_layers: int,
+        training: bool = False,
     ) -> list[list[TensorType | None]]:
         """Of the draws that points take on their way through as many layers."""
+        del training  # by default the same as in predictions
         return [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:num_layers]]
+
+    def _by_layer(
+        self, points: Sequence[TensorType], num_layers: int, training: bool = False
+    ) -> list[TensorType | None]:
+        """Such draws as a walk takes them, one for each layer: ``None`` where a layer has none."""
+        del num_layers, training  # by default every layer has one
+        return list(points)
 
     def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
         """

@@ -216,7 +216,7 @@ class FITCEPDeepGP(DeepGPModel):
         S = tf.shape(given[0])[0] if given else self.num_samples
         missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
         points = [*given, *standard_normals(missing)]
-        return self._layer_outputs(walk(self.layers, self._draw_passage(weights), X, points), S)
+        return self._layer_outputs(walk(self.layers, self._draw_passage(weights), X, points))
 
     # Predictions.
 

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
-import gpflow
 import tensorflow as tf
-from gpflow.base import InputData, Parameter, TensorType
+from gpflow.base import Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..layers import GPLayer, Layer
-from ..numerics.draws import standard_normals
-from ..numerics.linalg import rows_times
-from ..posteriors.base import Conditional
-from ..posteriors.explained import Explained
-from ..posteriors.layerwise import IndependentGaussian, LayerPosterior
-from ..posteriors.mixture import Noise, equal_log_weights
+from ..layers import GPLayer
+from ..posteriors.layerwise import IndependentGaussian
 from ..posteriors.pseudo_observations import PseudoObservations
-from ..validation import check_positive_integer
 from .global_inducing_parts import (
     LayerPosteriors,
     build_posteriors,
     inducing_points,
     place_inducing_inputs,
 )
-from .passage import JointPassage, Passage, sample_gaussians, walk
-from .variational import VariationalDeepGPModel
+from .inducing_chain import (
+    Chain,
+    GivenInducing,
+    InducingChainModel,
+    condition_gps,
+    explain_by_chain,
+    in_default_float,
+)
+from .passage import JointPassage, Passage
 
 __all__ = ["GlobalInducingDeepGP"]
 
-_ESTIMATORS = ("marginal", "analytic_kl", "monte_carlo")
 
-
-class Chain(NamedTuple):
-    """The inducing points on their way through the layers: all that no other input enters."""
-
-    inputs: list[tf.Tensor]  # per layer its inducing inputs U_{l-1} [S or 1, M, D]
-    conditionals: list[Any]  # per layer q(U_l | U_{l-1}), an InducingConditional
-    draws: list[tf.Tensor]  # whitened U_l [S, T, M], of all layers but perhaps the last
-
-
-class GlobalInducingDeepGP(VariationalDeepGPModel):
+class GlobalInducingDeepGP(InducingChainModel):
     r"""
     A deep GP with inducing inputs U_0 at the bottom only: those of every other layer are the inducing outputs
     of the layer below, sampled from
@@ -97,28 +86,19 @@ class GlobalInducingDeepGP(VariationalDeepGPModel):
         super().__init__(
             layers,
             likelihood,
+            estimator=estimator,
+            kl_weight=kl_weight,
             num_samples=num_samples,
             num_prediction_samples=num_prediction_samples,
             num_data=num_data,
             seed=seed,
             name=name,
         )
-        if estimator not in _ESTIMATORS:
-            raise ValueError(f"estimator: expected one of {_ESTIMATORS}, got {estimator!r}.")
-        if not callable(kl_weight) and not kl_weight >= 0:
-            raise ValueError(f"kl_weight: expected at least 0 or a function, got {kl_weight!r}.")
         self.layers = place_inducing_inputs(self.layers, inducing_inputs, inducing)
         self.inducing_posteriors = build_posteriors(
             posterior, self.layers, pseudo_outputs, self.seed
         )
-        self.estimator = estimator
-        self.kl_weight = kl_weight
         self._name_parts()
-
-    @property
-    def inducing_posterior(self) -> list[LayerPosterior]:
-        """q(U_l | U_{l-1}) of each layer."""
-        return self.inducing_posteriors
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -140,29 +120,7 @@ class GlobalInducingDeepGP(VariationalDeepGPModel):
             )
         return pairs
 
-    @tf.autograph.experimental.do_not_convert
-    def prior_kl(self, num_samples: int | None = None, seed: TensorType | None = None) -> tf.Tensor:
-        """
-        KL divergence of the posterior of all inducing outputs from their prior: exact for one layer, else
-        averaged over S draws of those of the layers below each.
-
-        :param num_samples: S; the model's own by default.
-        :param seed: as for :meth:`draw_noise`.
-        """
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        chain = self._draw_chain(S, seed)
-        return _average([q.prior_kl() for q in chain.conditionals])
-
     # What is prepared, and the passage.
-
-    def _kl_weight(self) -> TensorType:
-        return self.kl_weight() if callable(self.kl_weight) else self.kl_weight
-
-    @property
-    def _num_sampled(self) -> int:
-        return len(self.layers) - (self.estimator == "marginal")
 
     def _inducing_shapes(
         self, num_samples: TensorType | None, num_layers: int, training: bool = False
@@ -173,52 +131,18 @@ class GlobalInducingDeepGP(VariationalDeepGPModel):
             for _ in range(q.num_noise)
         ]
 
-    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Chain:
-        """The chain of given draws; that of predictions, whose draws are always the same, without them."""
-        if noise or len(self.layers) == 1:
-            return self._propagate_inducing(noise)
-        return self._draw_chain(self.num_prediction_samples, [self.seed, 0])
-
-    def _draw_chain(self, num_samples: int, seed: TensorType | None = None) -> Chain:
-        shapes = self._inducing_shapes(num_samples, len(self.layers) - 1)
-        return self._propagate_inducing(standard_normals(shapes, seed, tf.float64))
-
-    def _propagate_inducing(self, noise: Sequence[tf.Tensor]) -> Chain:
-        """
-        Carry the inducing points through the layers: condition, sample (Algorithm 2, its lines on U). In
-        float64.
-
-        :param noise: [S, T_l, M], for as many layers as are to be sampled.
-        """
-        remaining = [tf.cast(z, tf.float64) for z in noise]
-        chain = Chain([], [], [])
+    def _propagate_inducing(self, noise: Sequence[tf.Tensor], training: bool = False) -> Chain:
+        """Algorithm 2, its lines on U."""
+        remaining, chain = list(noise), Chain([], [], [], [], [])
+        U = None
         for layer, q in zip(self.layers, self.inducing_posteriors):
             if layer.inducing_variable is not None:
-                U = tf.cast(inducing_points(layer), tf.float64)[None]
-            mean = tf.cast(layer.latent_mean(tf.cast(U, gpflow.default_float())), U.dtype)
-            mean = tf.linalg.matrix_transpose(mean)
-            K, factor = layer.factorise_at(U)
-            conditional = q.condition(K, factor, mean)
-            chain.inputs.append(U)
-            chain.conditionals.append(conditional)
-            if remaining:
-                own, remaining = tuple(remaining[: q.num_noise]), remaining[q.num_noise :]
-                v = conditional.sample(own)
-                chain.draws.append(v)
-                U = mean + rows_times(v, conditional.prior_factor, transpose=True)
-                U = tf.linalg.matrix_transpose(U)
+                U = tf.convert_to_tensor(inducing_points(layer))[None]
+            U = condition_gps(layer, q, U, remaining, chain)
         return chain
 
-    def _divergence(self, prepared: Chain, passage: Passage) -> tf.Tensor:
-        """KL divergence from the prior, or its estimate: summed over the layers, averaged over the draws."""
-        if self.estimator == "monte_carlo":
-            return _average(
-                [-q.log_ratio(v) for q, v in zip(prepared.conditionals, prepared.draws)]
-            )
-        return _average([q.prior_kl() for q in prepared.conditionals])
-
     def _passage(self, prepared: Chain, full_output_cov: bool = False) -> Passage:
-        return _GivenInducing(_in_default_float(prepared))
+        return GivenInducing(in_default_float(prepared))
 
     def _joint_passage(
         self,
@@ -228,101 +152,5 @@ class GlobalInducingDeepGP(VariationalDeepGPModel):
         marginal: bool,
         full_output_cov: bool = False,
     ) -> Passage:
-        # The chain at hand is of other draws: new functions need new ones. Given the draws of the layers
-        # below, the last layer's inducing outputs are integrated out in any case.
-        chain = prepared if marginal else self._draw_chain(num_samples, seed)
-        chain = _in_default_float(chain)
-
-        def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
-            Kuf, _ = layer.covariances(inputs, chain.inputs[index])
-            return _explain(chain, index, Kuf)
-
-        return JointPassage(explain, full_output_cov=full_output_cov)
-
-    def _prediction(
-        self, prepared: Chain, num_samples: int | None, noise: Noise
-    ) -> tuple[Any, list[TensorType], tf.Tensor]:
-        if noise is not None:
-            points, inducing = self._noise(noise, 1, len(self.layers) - 1)
-            if len(self.layers) > 1:
-                prepared = self._propagate_inducing(inducing)
-        else:
-            if num_samples not in (None, _num_samples(prepared)) and prepared.draws:
-                S = check_positive_integer(num_samples, "num_samples")
-                prepared = self._draw_chain(S, [self.seed, 0])
-            points = self._prediction_noise(_num_samples(prepared))
-        return prepared, points, equal_log_weights(_num_samples(prepared))
-
-    def _sample_f(
-        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
-    ) -> tf.Tensor:
-        if not full_cov:
-            prepared = self._draw_chain(num_samples)
-        return super()._sample_f(X, num_samples, full_cov, prepared)
-
-    def function_variances(self, X: InputData, num_samples: int = 100) -> list[tf.Tensor]:
-        """
-        How uncertain the function of each layer is: the variance of its values over the posterior, the law of
-        its inputs included, averaged over the points (compositional uncertainty, Ober & Aitchison 2021,
-        Appendix I). Near zero in a layer whose posterior has collapsed to one function.
-
-        :param X: inputs [N, D].
-        :return: [T_l] for each layer.
-        """
-        X, L = self._as_matrix(X), len(self.layers)
-        S = check_positive_integer(num_samples, "num_samples")
-        shapes = self._point_shapes(S, tf.shape(X)[0], L) + self._inducing_shapes(S, L)
-        noise = standard_normals(shapes, [self.seed, 1])
-        passage = self._passage(self._propagate_inducing(noise[L:]))
-        return [
-            tf.reduce_mean(tf.math.reduce_variance(mean, axis=0), axis=0)
-            + tf.reduce_mean(variance, axis=[0, 1])
-            for mean, variance in (
-                step.conditional for step in walk(self.layers, passage, X, noise[:L])
-            )
-        ]
-
-
-class _GivenInducing(Passage):
-    """Point by point, given the inducing points' own way through the layers (Algorithm 2, its lines on F)."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._index = 0
-
-    def condition(
-        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
-    ) -> Conditional:
-        index, self._index = self._index, self._index + 1
-        Kuf, prior_variance = layer.covariances(inputs, self._chain.inputs[index])
-        explained = _explain(self._chain, index, Kuf)
-        mean = explained.mean + layer.latent_mean(inputs)
-        self._conditional = Conditional(mean, explained.variance(prior_variance))
-        return self._conditional
-
-    def sample(self, noise: TensorType | None) -> tf.Tensor:
-        return sample_gaussians(self._conditional, noise)
-
-
-def _explain(chain: Chain, index: int, Kuf: tf.Tensor) -> Explained:
-    """What a layer's inducing outputs say of other values: given their draws where they were drawn."""
-    conditional = chain.conditionals[index]
-    if index == len(chain.draws):
-        return conditional.explain(Kuf)
-    A = tf.linalg.triangular_solve(conditional.prior_factor, Kuf)
-    mean = rows_times(chain.draws[index], A)
-    return Explained(tf.linalg.matrix_transpose(mean), A, Kuf[:, :, :0])
-
-
-def _num_samples(chain: Chain) -> int:
-    return int(chain.draws[0].shape[0]) if chain.draws else 1
-
-
-def _in_default_float(chain: Chain) -> Chain:
-    return tf.nest.map_structure(lambda x: tf.cast(x, gpflow.default_float()), chain)
-
-
-def _average(terms: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Of terms [S or 1] one a layer: summed over the layers, averaged over the draws."""
-    total = tf.add_n([tf.reduce_mean(term) for term in terms])
-    return tf.cast(total, gpflow.default_float())
+        chain = in_default_float(prepared if marginal else self._draw_functions(num_samples, seed))
+        return JointPassage(explain_by_chain(chain), full_output_cov=full_output_cov)

@@ -78,7 +78,11 @@ class VariationalDeepGPModel(DeepGPModel):
     @property
     def _num_sampled(self) -> int:
         """How many layers training samples."""
-        return len(self.layers) - 1
+        return len(self._random_layers) - 1
+
+    def _prepare_training(self, noise: Sequence[tf.Tensor]) -> Any:
+        """What :meth:`_prepare` prepares, for the objective."""
+        return self._prepare(noise)
 
     def _inducing_shapes(
         self, num_samples: TensorType | None, num_layers: int, training: bool
@@ -126,9 +130,10 @@ class VariationalDeepGPModel(DeepGPModel):
         N = _num_rows(X)
         noise = self.draw_noise(N) if noise is None else noise
         points, inducing = self._noise(noise, N, self._num_sampled, training=True)
-        prepared = self._prepare(inducing)
+        points = self._by_layer(points, self._num_sampled, training=True)
+        prepared = self._prepare_training(inducing)
         passage = self._passage(prepared)
-        output = walk(self.layers, passage, X, points)[-1]
+        output = walk(self._random_layers, passage, X, points)[-1]
         if output.sample is None:
             mean, variance = self._marginals(output)
             f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
@@ -181,17 +186,17 @@ class VariationalDeepGPModel(DeepGPModel):
             are to be fixed; where inducing outputs are sampled too, then [S, T_l, M_l] for each of them. None
             where points travel by sites, but the output layer's are drawn.
         """
-        X = self._as_matrix(X, "X")
-        points, inducing = self._noise(noise, _num_rows(X), len(self.layers))
-        prepared = self._prepare(inducing)
-        steps = walk(self.layers, self._passage(prepared), X, points)
-        return self._layer_outputs(steps, tf.shape(points[-1])[0])
+        X, L = self._as_matrix(X, "X"), len(self._random_layers)
+        points, inducing = self._noise(noise, _num_rows(X), L)
+        passage = self._passage(self._prepare(inducing))
+        steps = walk(self._random_layers, passage, X, self._by_layer(points, L))
+        return self._layer_outputs(steps)
 
     # Predictions.
 
     def _prediction(
         self, prepared: Any, num_samples: int | None, noise: Noise
-    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+    ) -> tuple[Any, list[TensorType | None], tf.Tensor]:
         hidden = len(self.layers) - 1
         if noise is not None or self.sites is not None:
             points, inducing = self._noise(noise, 1, hidden)
@@ -211,10 +216,12 @@ class VariationalDeepGPModel(DeepGPModel):
         if full_cov:
             return self._sample_jointly(X, num_samples, prepared)
 
+        L = len(self._random_layers)
+
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            shapes = self._point_shapes(num_samples, tf.shape(X)[0], len(self.layers))
-            steps = walk(self.layers, self._passage(prepared), X, standard_normals(shapes))
-            return (self._draws(steps[-1]),)
+            shapes = self._point_shapes(num_samples, tf.shape(X)[0], L)
+            points = self._by_layer(standard_normals(shapes), L)
+            return (self._draws(walk(self._random_layers, self._passage(prepared), X, points)[-1]),)
 
         return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
 
@@ -251,7 +258,7 @@ class VariationalDeepGPModel(DeepGPModel):
         S = self.num_samples
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
-        shapes = self._point_shapes(S, num_data, self._num_sampled)
+        shapes = self._point_shapes(S, num_data, self._num_sampled, training=True)
         shapes += self._inducing_shapes(S, self._num_sampled, training=True)
         return standard_normals(shapes, seed)
 
@@ -270,26 +277,24 @@ class VariationalDeepGPModel(DeepGPModel):
         """
         if self.sites is not None:
             return self._site_noise(noise, num_data, num_layers), []
-        L, given = len(self.layers), list(noise or ())
+        given = list(noise or ())
         known = num_data if isinstance(num_data, int) and num_data != 1 else None
-        shapes = self._point_shapes(None, known, L)
+        shapes = self._point_shapes(None, known, len(self._random_layers), training)
         inducing = self._inducing_shapes(None, num_layers, training)
-        num_points = len(given) - len(inducing)
-        if num_points in (
-            num_layers,
-            L,
-        ):  # draws of the output layer may be there where they are not used
-            given = check_noise(given, [*shapes[:num_points], *inducing])
+        num_points = len(self._point_shapes(None, known, num_layers, training))
+        count = len(given) - len(inducing)
+        if count in (num_points, len(shapes)):  # there may be draws of the output layer, not used
+            given = check_noise(given, [*shapes[:count], *inducing])
         else:
-            num_points = len(given)
-            given = check_noise(given, shapes[:num_points])
-        points, inducing_noise = given[:num_points][:num_layers], given[num_points:]
+            count = len(given)
+            given = check_noise(given, shapes[:count])
+        points, inducing_noise = given[:count][:num_points], given[count:]
         S = tf.shape(given[0])[0] if given else self.num_samples
-        missing = self._point_shapes(S, num_data, num_layers)[len(points) :]
+        missing = self._point_shapes(S, num_data, num_layers, training)[len(points) :]
+        split = len(missing)
         if not inducing_noise:
             missing += self._inducing_shapes(S, num_layers, training)
         drawn = standard_normals(missing)
-        split = num_layers - len(points)
         return [*points, *drawn[:split]], [*inducing_noise, *drawn[split:]]
 
     def _site_noise(self, noise: Noise, num_data: TensorType, num_layers: int) -> list[TensorType]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-__all__ = ["Explained"]
+__all__ = ["Explained", "independent_covariances"]
 
 # Rounding makes variances at inducing inputs zero or negative; from here on square roots have gradients.
 _LEAST_VARIANCE = 1e-24
@@ -45,12 +45,14 @@ class Explained(NamedTuple):
         """Likewise over all points and outputs: [S, N, T, N, T]."""
         num_outputs = self.mean.shape[-1]
         if self.added is None or not self.coupled:
-            return _independent(self.covariance(prior), num_outputs)
-        covariance = _independent(self._replace(added=None).covariance(prior), num_outputs)
+            return independent_covariances(self.covariance(prior), num_outputs)
+        covariance = independent_covariances(
+            self._replace(added=None).covariance(prior), num_outputs
+        )
         return covariance + tf.einsum("spri,sqrj->sipjq", self.added, self.added)
 
 
-def _independent(covariances: tf.Tensor, num_outputs: int) -> tf.Tensor:
+def independent_covariances(covariances: tf.Tensor, num_outputs: int) -> tf.Tensor:
     """Covariances of the points [S, P or 1, N, N] as those of points and outputs: [S, N, P, N, P]."""
     by_point = tf.transpose(covariances, [0, 2, 3, 1])  # [S, N, N, P or 1]
     shape = tf.concat([tf.shape(by_point)[:-1], [num_outputs]], axis=0)

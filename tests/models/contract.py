@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import gpflow_deep as gd
+from gpflow_deep.layers.bayesian import Activation
 from gpflow_deep.models import DeepGPModel
 
 __all__ = [
@@ -76,6 +77,15 @@ def _fitc_ep(
     return gd.models.FITCEPDeepGP(layers, *args, **kwargs)
 
 
+def _network(layers: Sequence[gd.layers.GPLayer], *args: Any, **kwargs: Any) -> Any:
+    """A network of as many layers, as wide, with inducing points at the same inputs."""
+    network: list[Any] = []
+    for layer in layers:
+        network += [gd.layers.BayesianDense(layer.num_latent_gps), Activation("tanh")]
+    Z = layers[0].inducing_variable.Z.numpy()
+    return gd.models.GlobalInducingBNN(network[:-1], *args, inducing_inputs=Z, **kwargs)
+
+
 FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "mean-field": partial(_deep_gp, gd.posteriors.MeanField),
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
@@ -86,6 +96,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "amortized-samples": partial(_amortized, "AR1"),
     "amortized-sites": partial(_amortized, "AR2P", predictive_objective=True),
     "fitc-ep": _fitc_ep,
+    "bayesian-network": _network,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""
@@ -195,6 +206,8 @@ def is_joint(model: DeepGPModel) -> bool:
 
 def first_inducing_inputs(model: DeepGPModel) -> gpflow.Parameter:
     """The inducing inputs of the first layer, or what makes them."""
+    if isinstance(model, gd.models.GlobalInducingBNN):
+        return model.inducing_inputs
     layer = model.layers[0]
     if isinstance(layer, gd.layers.AmortizedGPLayer):
         return layer.networks[0].b

@@ -23,7 +23,7 @@ from gpflow_deep.layers.bayesian import (
     MaxPool2D,
     Residual,
 )
-from gpflow_deep.models.global_inducing_bnn import _GivenWeights
+from gpflow_deep.models.passage import walk
 from gpflow_deep.posteriors import (
     FactorisedWeights,
     GlobalInducingWeights,
@@ -282,13 +282,14 @@ def test_factorised_convolutions_draw_their_outputs() -> None:
     """Mean and variance of its outputs by local reparameterisation are those over its weights."""
     model, images, _ = _conv_model(posterior=LOCALLY)
     noise = model.draw_noise(len(images), 2000, seed=[1, 2])
-    count = len(model._point_shapes(None, None, model._num_sampled, training=True))
-    assert count == 3 and noise[0].shape == (2000, 12, 27)
-    chain = model._propagate_inducing(noise[count:], count, training=True)
-    passage = _GivenWeights(model, chain, noise[:count], training=True)
-    locally = model._forward(tf.constant(images), passage)[0].sample
-    weights = model._draw_chain(2000, 4)
-    outputs = model._forward(tf.constant(images), _GivenWeights(model, weights))[0].sample
+    assert noise[0].shape == (2000, 12, 27)
+    points, inducing = model._noise(noise, len(images), model._num_sampled, training=True)
+    assert len(points) == 3
+    passage = model._passage(model._prepare_training(inducing))
+    points = model._by_layer(points, 3, training=True)
+    locally = walk(model._random_layers, passage, tf.constant(images), points)[0].sample
+    weights = model._passage(model._draw_chain(2000, num_sampled=4))
+    outputs = walk(model._random_layers, weights, tf.constant(images), [None] * 4)[0].sample
     np.testing.assert_allclose(np.mean(locally, axis=0), np.mean(outputs, axis=0), atol=0.02)
     np.testing.assert_allclose(np.var(locally, axis=0), np.var(outputs, axis=0), rtol=0.3)
 

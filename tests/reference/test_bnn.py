@@ -32,7 +32,7 @@ RTOL = 1e-8
 def test_draws_of_networks(name: str) -> None:
     case = BNNCase(name)
     model, noise = network(case), network_noise(case)
-    chain = model._propagate_inducing([tf.constant(z) for z in noise], case["depth"])
+    chain = model._propagate_inducing([tf.constant(z) for z in noise])
     outputs = model.propagate(case["X"], noise)
     for i, (conditional, weights, output) in enumerate(
         zip(chain.conditionals, chain.draws, outputs, strict=True), start=1
@@ -54,7 +54,7 @@ def test_draws_of_networks(name: str) -> None:
 def test_divergences_of_networks(name: str) -> None:
     case = BNNCase(name)
     model, noise = network(case), network_noise(case)
-    chain = model._propagate_inducing([tf.constant(z) for z in noise], case["depth"])
+    chain = model._propagate_inducing([tf.constant(z) for z in noise])
     parts = zip(chain.conditionals, chain.draws, chain.log_ratios, strict=True)
     for i, (conditional, weights, hyper) in enumerate(parts, start=1):
         assert_allclose(conditional.log_ratio(weights), case[f"out/L{i}/logPQ"], RTOL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from ..gp_layer import GPLayer
 from .designs import Design
 from .priors import WeightPrior, weight_prior
 
-__all__ = ["BayesianLayer", "NetworkLayer", "Shape", "Visit", "connect", "random_layers", "walk"]
+__all__ = ["BayesianLayer", "NetworkLayer", "Path", "Shape", "connect", "random_layers", "walk"]
 
 #: Of what a layer takes or returns, without the axes of draws and points.
 Shape = tuple[int, ...]
 
-#: What is done at a random layer, with its inputs [S or 1, N, *input_shape]: its outputs.
-Visit = Callable[["BayesianLayer | GPLayer", tf.Tensor], tf.Tensor]
+#: A way through layers: it yields the inputs [S or 1, N, *input_shape] of each random layer, is sent that
+#: layer's outputs, and returns what comes out at the end.
+Path = Generator[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class NetworkLayer(Module, ABC):
@@ -87,12 +88,12 @@ class NetworkLayer(Module, ABC):
         """The shape of the outputs."""
 
     @abstractmethod
-    def pass_on(self, X: tf.Tensor, visit: Visit) -> tf.Tensor:
+    def walk(self, X: tf.Tensor) -> Path:
         """From inputs [S or 1, N, *input_shape] to outputs [S or 1, N, *output_shape]."""
 
     @property
     def random_layers(self) -> list[BayesianLayer | GPLayer]:
-        """The random layers inside, in the order in which they are visited."""
+        """The random layers inside, in the order of :meth:`walk`."""
         return []
 
     def _expect(self, input_shape: Shape, rank: int, what: str) -> None:
@@ -149,9 +150,9 @@ class BayesianLayer(NetworkLayer):
         :param weights: [S or 1, T, D], the bias last.
         """
 
-    def pass_on(self, X: tf.Tensor, visit: Visit) -> tf.Tensor:
-        """See :meth:`NetworkLayer.pass_on`."""
-        return visit(self, X)
+    def walk(self, X: tf.Tensor) -> Path:
+        """See :meth:`NetworkLayer.walk`."""
+        return (yield X)
 
     @property
     def random_layers(self) -> list[BayesianLayer | GPLayer]:
@@ -174,15 +175,15 @@ def connect(layers: Sequence[Any], input_shape: Shape) -> Shape:
     return shape
 
 
-def walk(layers: Iterable[Any], X: tf.Tensor, visit: Visit) -> tf.Tensor:
-    """Carry inputs [S or 1, N, ...] through layers; ``visit`` says what the random ones do."""
+def walk(layers: Iterable[Any], X: tf.Tensor) -> Path:
+    """Carry inputs [S or 1, N, ...] through layers; the caller says what comes out of the random ones."""
     for layer in layers:
-        X = layer.pass_on(X, visit) if isinstance(layer, NetworkLayer) else visit(layer, X)
+        X = (yield from layer.walk(X)) if isinstance(layer, NetworkLayer) else (yield X)
     return X
 
 
 def random_layers(layers: Iterable[Any]) -> list[BayesianLayer | GPLayer]:
-    """All random layers, in the order in which :func:`walk` visits them."""
+    """All random layers, in the order of :func:`walk`."""
     return [
         inner
         for layer in layers

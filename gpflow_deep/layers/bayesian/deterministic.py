@@ -12,7 +12,7 @@ import tensorflow as tf
 from gpflow.base import Parameter
 
 from ...validation import check_positive_integer
-from .base import NetworkLayer, Shape, Visit, connect, random_layers, walk
+from .base import NetworkLayer, Path, Shape, connect, random_layers, walk
 
 __all__ = [
     "Activation",
@@ -32,8 +32,9 @@ class _Deterministic(NetworkLayer):
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """From points [B, *input_shape] to [B, *output_shape]."""
 
-    def pass_on(self, X: tf.Tensor, visit: Visit) -> tf.Tensor:
-        """See :meth:`NetworkLayer.pass_on`."""
+    def walk(self, X: tf.Tensor) -> Path:
+        """See :meth:`NetworkLayer.walk`."""
+        yield from ()  # nothing random on the way
         outputs = self(tf.reshape(X, [-1, *self.input_shape]))
         S = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
         N = tf.shape(X)[1] if X.shape[1] is None else X.shape[1]
@@ -205,9 +206,11 @@ class Residual(NetworkLayer):
             )
         return first
 
-    def pass_on(self, X: tf.Tensor, visit: Visit) -> tf.Tensor:
-        """See :meth:`NetworkLayer.pass_on`."""
-        return walk(self.layers, X, visit) + walk(self.shortcut, X, visit)
+    def walk(self, X: tf.Tensor) -> Path:
+        """See :meth:`NetworkLayer.walk`."""
+        branch = yield from walk(self.layers, X)
+        shortcut = yield from walk(self.shortcut, X)
+        return branch + shortcut
 
     @property
     def random_layers(self) -> list[Any]:
