@@ -7,6 +7,7 @@ from typing import Any
 
 from gpflow.kernels import (
     Combination,
+    Coregion,
     Kernel,
     LinearCoregionalization,
     MultioutputKernel,
@@ -17,7 +18,7 @@ from gpflow.kernels import (
 from .methods import has_methods_of
 from .stacked_stationary import StackedStationary
 
-__all__ = ["check_kernel", "latent_kernels"]
+__all__ = ["check_kernel", "latent_kernels", "takes_indices"]
 
 
 def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
@@ -61,6 +62,11 @@ def _check_single_output(kernel: Kernel) -> None:
         )
     for part in kernel.kernels if isinstance(kernel, Combination) else ():
         _check_single_output(part)
+
+
+def takes_indices(kernel: Kernel) -> bool:
+    """Whether a part of the kernel is a ``Coregion``: a column of its inputs counts outputs, 0, 1, ..."""
+    return any(isinstance(part, Coregion) for part in (kernel, *kernel.submodules))
 
 
 def latent_kernels(kernel: Kernel) -> Sequence[Kernel] | None:

@@ -14,6 +14,7 @@ from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
 
 from ..kernels import StackedStationary
+from ..kernels.independent import takes_indices
 from ..numerics.linalg import leading_shape, squared_norms
 from ..validation import check_positive_integer
 from .base import Layer
@@ -82,6 +83,11 @@ class AmortizedGPLayer(Layer):
             kernel = StackedStationary(T, lengthscales=scale)
         super().__init__(kernel, T, mean_function, name=name)
         self.num_inducing = M = check_positive_integer(num_inducing, "num_inducing")
+        if takes_indices(self.kernel):
+            raise ValueError(
+                "kernel: expected one without Coregion, as inducing inputs are a network's outputs and no"
+                " indices."
+            )
         self._input_dim = Q = check_positive_integer(input_dim, "input_dim")
         self.full_covariance = bool(full_covariance)
         scale_columns = T * M * (M + 1) // 2 if full_covariance else T * M

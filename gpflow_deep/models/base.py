@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
+from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..likelihoods import variational_expectations
 from ..numerics.draws import quasi_normals, standard_normals
@@ -360,6 +361,11 @@ def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
             raise ValueError(
                 f"layers: expected a kernel that mixes its GPs ({type(below.kernel).__name__}) in the last"
                 f" layer only, got one in layer {index - 1}."
+            )
+        if isinstance(above, Layer) and takes_indices(above.kernel):
+            raise ValueError(
+                f"layers: expected Coregion in the first layer only, whose inputs are the data's, got one in"
+                f" layer {index}, whose inputs are the values of GPs and no indices."
             )
     return layers
 

@@ -20,6 +20,7 @@ from gpflow_deep.models import DeepGPModel
 
 __all__ = [
     "FAMILIES",
+    "GP_FAMILIES",
     "PREDICTIONS",
     "XNEW",
     "YNEW",
@@ -100,6 +101,9 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""
+
+GP_FAMILIES = [name for name in FAMILIES if name != "bayesian-network"]
+"""Those whose layers have kernels."""
 
 
 def data(num_points: int = 20, output_dim: int = 1, seed: int = 0) -> Data:

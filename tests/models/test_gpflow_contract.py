@@ -18,6 +18,7 @@ from gpflow.keras import tf_keras
 import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel
 from tests.models.contract import (
+    GP_FAMILIES,
     XNEW,
     X,
     Y,
@@ -143,6 +144,7 @@ def test_what_is_not_trainable_does_not_change(model: DeepGPModel) -> None:
     assert np.abs(values(model) - before[1]).max() > 0.05
 
 
+@pytest.mark.parametrize("family", GP_FAMILIES)
 @pytest.mark.parametrize("part", ["inducing_variable", "kernel"])
 def test_parts_of_layers_are_fixed_alike_in_every_family(model: DeepGPModel, part: str) -> None:
     module = getattr(model.layers[0], part)
@@ -164,6 +166,7 @@ def test_every_trainable_parameter_has_a_gradient(model: DeepGPModel) -> None:
         assert np.any(slope), variable.name
 
 
+@pytest.mark.parametrize("family", GP_FAMILIES)
 def test_priors_enter_the_loss(model: DeepGPModel) -> None:
     fix_draws(model)
     without = model.training_loss((X, Y))

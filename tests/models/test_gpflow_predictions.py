@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_deep.models import DeepGPModel, GlobalInducingDeepGP
+from gpflow_deep.models import DeepGPModel, GlobalInducingBNN, GlobalInducingDeepGP
 from tests.models.contract import (
     XNEW,
     YNEW,
@@ -117,7 +117,9 @@ def test_given_draws(model: DeepGPModel) -> None:
     assert differ(model.predict_y(XNEW, noise=noise), model.predict_y(XNEW))
     data = XNEW, YNEW
     assert differ(model.predict_log_density(data, noise=noise), model.predict_log_density(data))
-    if isinstance(model, GlobalInducingDeepGP):  # draws the last layer's inducing outputs, too
+    if isinstance(
+        model, (GlobalInducingDeepGP, GlobalInducingBNN)
+    ):  # draws the last layer's inducing outputs, too
         return
     outputs = model.propagate(XNEW, noise=noise)
     partly = model.propagate(XNEW, noise=noise[:1])

@@ -31,9 +31,22 @@ from gpflow_deep.layers.bayesian.precisions import Isotropic, Spatial, whiten_gr
 IMAGES = np.random.default_rng(0).standard_normal([2, 3, 4, 6, 2])
 
 
+def _walk(layers: Any, X: np.ndarray, *of_random: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """What comes out where random layers give constants, and what goes into these."""
+    path, seen, outputs = walk(layers, tf.constant(X)), [], None
+    constants = iter(of_random)
+    while True:
+        try:
+            seen.append(path.send(outputs).numpy())
+        except StopIteration as end:
+            return end.value.numpy(), seen
+        outputs = tf.fill([2, 3, 2, 3, 4], tf.constant(next(constants), tf.float64))
+
+
 def _apply(layer: NetworkLayer, X: np.ndarray = IMAGES) -> np.ndarray:
     layer.connect(X.shape[2:])
-    outputs = layer.pass_on(tf.constant(X), lambda layer, X: X).numpy()
+    outputs, seen = _walk([layer], X)
+    assert not seen
     assert outputs.shape == (*X.shape[:2], *layer.output_shape)
     return outputs
 
@@ -74,11 +87,9 @@ def test_residual_blocks() -> None:
     block = Residual([first, Activation("relu")], [second])
     assert connect([block], (4, 6, 2)) == (2, 3, 4)
     assert random_layers([block]) == [first, second]
-    values = {id(first): -1.0, id(second): 2.0}
-    outputs = walk(
-        [block], tf.constant(IMAGES), lambda x, X: tf.fill([2, 3, 2, 3, 4], values[id(x)])
-    )
+    outputs, seen = _walk([block], IMAGES, -1.0, 2.0)
     np.testing.assert_allclose(outputs, 2.0)
+    np.testing.assert_array_equal(seen, [IMAGES, IMAGES])
     np.testing.assert_allclose(
         _apply(Residual([Activation("relu")])), IMAGES + np.maximum(IMAGES, 0)
     )
