@@ -76,14 +76,7 @@ def predict_log_density(
     likelihood: Likelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
     """
-    The log predictive density of each observation.
-
-    :param likelihood: any of GPflow's, or one of yours.
-    :param X: inputs [N, D].
-    :param Fmu: means of the latent functions [N, P].
-    :param Fvar: their variances [N, P].
-    :param Y: observations [N, ...].
-    :return: [N].
+    The log predictive density of each observation; arguments and shapes as :func:`variational_expectations`.
     """
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)

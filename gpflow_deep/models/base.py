@@ -20,7 +20,8 @@ from ..layers import Layer
 from ..likelihoods import variational_expectations
 from ..numerics.draws import quasi_normals, standard_normals
 from ..posteriors.base import Conditional
-from ..posteriors.mixture import Mixture, MixturePredictor, equal_log_weights
+from ..posteriors.mixture import Mixture, equal_log_weights
+from ..posteriors.mixture_predictor import MixturePredictor, Prediction
 from ..posteriors.predictive import DeepGPPosterior
 from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
 from .one_layer import OneLayerNames
@@ -143,7 +144,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
     def _mixture(
         self,
         X: tf.Tensor,
-        prediction: tuple[Any, list[TensorType], tf.Tensor],
+        prediction: Prediction,
         full_output_cov: bool = False,
     ) -> Mixture:
         prepared, noise, log_weights = prediction
@@ -243,10 +244,12 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         :param X: inputs.
         :param num_samples: number of draws, S.
         :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
-        :return: [S, N, T_l] for each layer.
+        :return: [S, N, T_l] for each layer, or [S, N, H, W, C] of images.
         """
         X = self._as_matrix(X, "X")
-        S = check_positive_integer(num_samples, "num_samples")
+        return self._sample_prior(X, check_positive_integer(num_samples, "num_samples"), seed)
+
+    def _sample_prior(self, X: tf.Tensor, S: int, seed: TensorType | None) -> list[tf.Tensor]:
         inputs, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
         shapes = self._point_shapes(S, tf.shape(X)[0], len(self.layers))
         for layer, noise in zip(self.layers, standard_normals(shapes, seed)):

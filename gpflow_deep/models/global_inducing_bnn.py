@@ -7,8 +7,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow.base import InputData, Module, TensorType
+from gpflow.base import Module, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer
@@ -253,23 +252,7 @@ class GlobalInducingBNN(InducingChainModel):
             if not isinstance(layer, GPLayer)
         ]
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "X: [N, D]",
-    )
-    def sample_prior(
-        self, X: InputData, num_samples: int = 1, seed: TensorType | None = None
-    ) -> list[tf.Tensor]:
-        """
-        Draws of every random layer's outputs from the prior.
-
-        :param X: inputs.
-        :param num_samples: number of draws, S.
-        :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
-        :return: [S, N, ...] for each random layer.
-        """
-        X = self._as_matrix(X, "X")
-        S = check_positive_integer(num_samples, "num_samples")
+    def _sample_prior(self, X: tf.Tensor, S: int, seed: TensorType | None) -> list[tf.Tensor]:
         shapes: list[list[Any]] = []
         for layer in self._random_layers:
             if isinstance(layer, GPLayer):

@@ -18,6 +18,7 @@ from ..posteriors.base import Conditional
 from ..posteriors.explained import Explained
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.mixture import Noise, equal_log_weights
+from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_positive_integer
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
@@ -176,9 +177,7 @@ class InducingChainModel(VariationalDeepGPModel):
 
     # Predictions.
 
-    def _prediction(
-        self, prepared: Chain, num_samples: int | None, noise: Noise
-    ) -> tuple[Any, list[TensorType | None], tf.Tensor]:
+    def _prediction(self, prepared: Chain, num_samples: int | None, noise: Noise) -> Prediction:
         hidden = len(self._random_layers) - 1
         if noise is not None:
             points, inducing = self._noise(noise, 1, hidden)

@@ -10,6 +10,7 @@ from gpflow.base import TensorType
 
 from ..numerics.draws import standard_normals
 from ..posteriors.mixture import Noise
+from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_positive_integer
 from .passage import Passage, PassageChain
 from .variational import VariationalDeepGPModel
@@ -152,7 +153,7 @@ class StackedDeepGP(VariationalDeepGPModel):
 
     def _prediction(
         self, prepared: Sequence[Any], num_samples: int | None, noise: Noise
-    ) -> tuple[list[Any], list[TensorType], tf.Tensor]:
+    ) -> Prediction:
         S = self.num_prediction_samples
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")

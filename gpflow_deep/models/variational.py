@@ -25,6 +25,7 @@ from ..posteriors.mixture import (
     sample_joint_mixture,
     sample_mixture,
 )
+from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_noise, check_positive_integer
 from .base import DeepGPModel, LayerOutput
 from .passage import Passage, walk
@@ -194,9 +195,7 @@ class VariationalDeepGPModel(DeepGPModel):
 
     # Predictions.
 
-    def _prediction(
-        self, prepared: Any, num_samples: int | None, noise: Noise
-    ) -> tuple[Any, list[TensorType | None], tf.Tensor]:
+    def _prediction(self, prepared: Any, num_samples: int | None, noise: Noise) -> Prediction:
         hidden = len(self.layers) - 1
         if noise is not None or self.sites is not None:
             points, inducing = self._noise(noise, 1, hidden)

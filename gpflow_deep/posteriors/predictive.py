@@ -11,7 +11,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
-from .mixture import Mixture, MixturePredictor
+from .mixture import Mixture
+from .mixture_predictor import MixturePredictor
 
 __all__ = ["DeepGPPosterior"]
 

@@ -8,7 +8,6 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
 from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
 
@@ -16,10 +15,10 @@ from gpflow_deep.layers import GPLayer
 from gpflow_deep.numerics.linalg import cholesky
 from gpflow_deep.posteriors.mixture import (
     Mixture,
-    MixturePredictor,
     sample_joint_mixture,
     sample_mixture,
 )
+from gpflow_deep.posteriors.mixture_predictor import MixturePredictor, Prediction
 from gpflow_deep.posteriors.predictive import DeepGPPosterior
 
 from .parts import ard_kernel, likelihood_and_outputs
@@ -116,9 +115,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         variance = tf.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0)
         return mean, variance[None, :, None]
 
-    def _prediction(
-        self, prepared: Any, num_samples: int | None, noise: Any
-    ) -> tuple[Any, list[TensorType], tf.Tensor]:
+    def _prediction(self, prepared: Any, num_samples: int | None, noise: Any) -> Prediction:
         if noise:
             raise ValueError(f"noise: expected none of an exact GP, got {len(noise)} tensors.")
         return prepared, [], tf.zeros([1], gpflow.default_float())

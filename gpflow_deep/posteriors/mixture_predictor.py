@@ -1,0 +1,377 @@
+"""
+Predictions, written once for all deep models: every one of them predicts a weighted mixture of
+Gaussians over the last layer's functions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
+from gpflow.likelihoods import Likelihood
+
+from ..layers import Layer
+from ..likelihoods import predict_log_density, predict_mean_and_var
+from ..numerics.parts import ROWS, in_parts
+from ..validation import as_real_tensor, check_positive_integer, check_targets
+from .mixture import Mixture, Noise, joint_covariance, moments
+
+__all__ = ["MixturePredictor", "Prediction"]
+
+#: What was prepared, the draws or sites [S, N or 1, T_l] of the hidden layers, ``None`` where nothing is
+#: drawn, and the logarithms of the components' weights [S].
+Prediction = tuple[Any, list[TensorType | None], tf.Tensor]
+
+
+class MixturePredictor(ABC):
+    """
+    GPflow's predictions for a model whose functions are a mixture of Gaussians.
+
+    What the components are, a model says by the methods at the beginning; a posterior asks its model, with
+    what it has computed before. AutoGraph is kept out, here as in the models: there is no Python control
+    flow to convert, and to look for it takes most of the time of tracing.
+    """
+
+    layers: Sequence[Layer]
+    likelihood: Likelihood
+
+    @abstractmethod
+    def _prepare(self) -> Any:
+        """All that the predictions need and that no input enters."""
+
+    @abstractmethod
+    def _prediction(self, prepared: Any, num_samples: int | None, noise: Noise) -> Prediction:
+        """
+        What the components are made of: what was prepared, the draws or sites [S, N or 1, T_l] of the hidden
+        layers, and the logarithms of the components' weights [S].
+        """
+
+    @abstractmethod
+    def _mixture(
+        self,
+        X: tf.Tensor,
+        prediction: Prediction,
+        full_output_cov: bool = False,
+    ) -> Mixture:
+        """The components at each point, or likewise with the covariance of the outputs [S, N, P, P]."""
+
+    @abstractmethod
+    def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
+        """
+        Likewise with the covariance of the points as variances, [S, P, N, N], or that of points and outputs,
+        [S, N, P, N, P].
+        """
+
+    @abstractmethod
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
+        """Draws of the last layer's functions [S, N, P], coherent over the points if ``full_cov``."""
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_f_mixture(
+        self, Xnew: InputData, num_samples: int | None = None, noise: Noise = None
+    ) -> Mixture:
+        """
+        The components of the posterior of the last layer's functions, point by point.
+
+        :param Xnew: inputs [N, D].
+        :param num_samples: number of components S; the model's ``num_prediction_samples`` by default. Where
+            points travel by learned sites, these are the components, whatever it says.
+        :param noise: the standard normal draws that the components are made of, in place of the model's own:
+            as for the model's ``elbo``, [S, N, T_l] or, the same for all points, [S, 1, T_l].
+        :return: means [S, N, P], variances [S, N, P], log weights [S].
+        """
+        return self._components(self._as_matrix(Xnew), num_samples, noise)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "Xnew: [batch..., N, D]",
+        "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., N, P, N, P] if full_cov and full_output_cov",
+        "return[1]: [batch..., P, N, N] if full_cov and (not full_output_cov)",
+        "return[1]: [batch..., N, P, P] if (not full_cov) and full_output_cov",
+        "return[1]: [batch..., N, P] if (not full_cov) and (not full_output_cov)",
+    )
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
+    ) -> MeanAndVariance:
+        """
+        Mean and variance of the posterior of the last layer's functions: moments of the mixture.
+
+        The same call gives the same answer: its draws are fixed by the model's ``seed``. With ``full_cov``
+        the correlations of the points are those of ``num_prediction_samples`` draws of whole functions; the
+        mean and the variances on the diagonal are those without it.
+
+        :param Xnew: inputs.
+        :param full_cov: return the covariance over the points (cubic in N).
+        :param full_output_cov: return the covariance over the outputs.
+        :param noise: of the mean and the variances, as for :meth:`predict_f_mixture`.
+        """
+        if not full_cov:
+            return self._by_rows(
+                lambda f, *_: moments(f, full_output_cov), Xnew, noise, full_output_cov
+            )
+        X = self._as_inputs(Xnew)
+        prepared = self._prepare()
+        prediction = self._prediction(prepared, None, noise)
+
+        def joint(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            mean, variance = moments(self._mixture(X, prediction))
+            components = self._joint_mixture(X, prepared, full_output_cov)
+            return mean, joint_covariance(components, variance, full_output_cov)
+
+        if X.shape.rank == 2:
+            return joint(X)
+        tail = ["N", "P", "N", "P"] if full_output_cov else ["P", "N", "N"]
+        return self._over_batches(joint, X, [["N", "P"], tail])
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "Xnew: [batch..., N, D]",
+        "return: [batch..., N, P] if (num_samples is None)",
+        "return: [batch..., S, N, P] if (num_samples is not None)",
+    )
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws from the posterior of the last layer's functions, new ones at each call.
+
+        :param Xnew: inputs.
+        :param num_samples: number of draws; a single one without the sample axis by default.
+        :param full_cov: draw coherent functions over all points (cubic in N), as GPflow does by default,
+            rather than each point by itself.
+        :param full_output_cov: accepted for GPflow's sake: draws of one point are always coherent over
+            the outputs.
+        """
+        del full_output_cov
+        X = self._as_inputs(Xnew)
+        S = 1 if num_samples is None else check_positive_integer(num_samples, "num_samples")
+        prepared = self._prepare()
+
+        def draw(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return (self._sample_f(X, S, full_cov, prepared),)
+
+        if X.shape.rank == 2:
+            (draws,) = draw(X)
+        else:
+            (draws,) = self._over_batches(draw, X, [[S, "N", "P"]])
+        return tf.squeeze(draws, axis=-3) if num_samples is None else draws
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_y_mixture(
+        self, Xnew: InputData, num_samples: int | None = None, noise: Noise = None
+    ) -> Mixture:
+        """
+        The components of the predictive distribution of new observations, by their means and variances:
+        exact for a Gaussian likelihood.
+
+        :param Xnew: inputs [N, D].
+        :param num_samples: as for :meth:`predict_f_mixture`.
+        :param noise: likewise.
+        :return: means [S, N, P], variances [S, N, P], log weights [S].
+        """
+        Xnew = self._as_matrix(Xnew)
+        return self._observed(Xnew, self._components(Xnew, num_samples, noise))
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "Xnew: [batch..., N, D]",
+        "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., N, P]",
+    )
+    def predict_y(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
+    ) -> MeanAndVariance:
+        """
+        Mean and variance of new observations.
+
+        :param full_cov: as in GPflow, only ``False`` is possible.
+        :param full_output_cov: likewise.
+        :param noise: as for :meth:`predict_f_mixture`.
+        """
+        _refuse_covariances("predict_y", full_cov or full_output_cov)
+        return self._by_rows(lambda f, X: moments(self._observed(X, f)), Xnew, noise)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "data[0]: [batch..., N, D]",
+        "data[1]: [batch..., N, P]",
+        "return: [batch..., N]",
+    )
+    def predict_log_density(
+        self,
+        data: RegressionData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        noise: Noise = None,
+    ) -> tf.Tensor:
+        """
+        Log density of new observations: the logarithm of the average predictive density over the
+        components (the papers' marginal test log-likelihood).
+
+        :param data: inputs and observations.
+        :param full_cov: as in GPflow, only ``False`` is possible.
+        :param full_output_cov: likewise.
+        :param noise: as for :meth:`predict_f_mixture`.
+        """
+        _refuse_covariances("predict_log_density", full_cov or full_output_cov)
+        X, Y = data
+        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
+        (densities,) = self._by_rows(
+            lambda f, X, Y: (self._log_density(X, f, Y),), X, noise, False, Y
+        )
+        return densities
+
+    # What they are made of.
+
+    @property
+    def _output_dim(self) -> int:
+        return self.layers[-1].output_dim
+
+    def _components(self, X: tf.Tensor, num_samples: int | None, noise: Noise) -> Mixture:
+        """All components of all points [N, D]: a part of the points at a time."""
+        prediction = self._prediction(self._prepare(), num_samples, noise)
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return self._mixture(X, prediction)[:2]
+
+        means, variances = in_parts(part, [X], _whole(prediction) or _size(prediction), 2, axis=1)
+        return Mixture(means, variances, prediction[2])
+
+    def _by_rows(
+        self,
+        function: Callable[..., tuple[tf.Tensor, ...]],
+        Xnew: InputData,
+        noise: Noise,
+        full_output_cov: bool = False,
+        *targets: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        A function of the components of some points, the points, and their targets, for all points: a part of
+        them at a time, so that no more than a part's components are ever there.
+        """
+        X = self._as_inputs(Xnew)
+        prediction = self._prediction(self._prepare(), None, noise)
+
+        def part(X: tf.Tensor, *targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return function(self._mixture(X, prediction, full_output_cov), X, *targets)
+
+        flat = [x if x.shape.rank == 2 else _as_rows(x) for x in targets]
+        flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self.layers[0].input_dim))
+        num_outputs = 1 if targets else 2
+        results = in_parts(part, flat, _whole(prediction) or _size(prediction), num_outputs)
+        if X.shape.rank == 2:
+            return results
+        batch = tf.shape(X)[:-1]
+        shapes = [tf.concat([batch, x.shape[1:]], axis=0) for x in results]
+        return tuple(tf.reshape(x, shape) for x, shape in zip(results, shapes))
+
+    def _over_batches(
+        self,
+        function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+        X: tf.Tensor,
+        shapes: Sequence[Sequence[Any]],
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        A function of inputs [N, D] for every batch of ``X`` [batch..., N, D].
+
+        :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
+        """
+        shape = tf.shape(X)
+        batch, N, D = shape[:-2], shape[-2], self.layers[0].input_dim
+        flat = tf.reshape(X, [-1, N, shape[-1] if D is None else D])
+        results = tf.map_fn(function, flat, fn_output_signature=(X.dtype,) * len(shapes))
+        sizes: dict[Any, TensorType] = {"N": N, "P": self._output_dim}
+        return tuple(
+            tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
+            for x, tail in zip(results, shapes)
+        )
+
+    def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
+        mean, variance = self._through_likelihood(predict_mean_and_var, X, f)
+        return Mixture(mean, variance, f.log_weights)
+
+    def _log_density(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
+        """Log of the weighted average predictive density of each observation, [N]."""
+        log_densities = self._through_likelihood(predict_log_density, X, f, Y)
+        return tf.reduce_logsumexp(log_densities + f.log_weights[:, None], axis=0)
+
+    def _through_likelihood(
+        self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
+    ) -> tf.nest.Structure:
+        """A function of (likelihood, X, mean, variance[, Y]) for all components at once."""
+        S = tf.shape(f.means)[0]
+
+        def tile(x: tf.Tensor) -> tf.Tensor:
+            return tf.tile(x, [S, 1])
+
+        rows = tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
+        values = function(self.likelihood, *rows)
+        N = tf.shape(X)[0]
+        return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
+
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        """Inputs [..., N, D] in the default float, whose D is the first layer's."""
+        tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
+        input_dim = self.layers[0].input_dim
+        if input_dim is None or tensor.shape.rank is None:
+            return tensor
+        if tensor.shape[-1] not in (None, input_dim):
+            raise ValueError(
+                f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
+                f" {tensor.shape}."
+            )
+        # Where the shape is not known by now.
+        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+
+    def _as_matrix(self, Xnew: InputData, name: str = "Xnew") -> tf.Tensor:
+        X = self._as_inputs(Xnew, name)
+        if X.shape.rank is None:
+            return tf.ensure_shape(X, [None, self.layers[0].input_dim])
+        if X.shape.rank != 2:
+            raise ValueError(f"{name}: expected a matrix [N, D], got shape {X.shape}.")
+        return X
+
+
+def _refuse_covariances(name: str, asked: bool) -> None:
+    if asked:
+        raise NotImplementedError(
+            f"{name}: expected full_cov=False and full_output_cov=False, got True."
+        )
+
+
+def _size(prediction: Prediction) -> int:
+    """How many points a prediction takes at once."""
+    return max(1, ROWS // int(prediction[2].shape[0] or 1))
+
+
+def _whole(prediction: Prediction) -> int | None:
+    """A size without bound where each point has draws of its own, which cannot be parted."""
+    return 2**31 - 1 if any(z is not None and z.shape[1] != 1 for z in prediction[1]) else None
+
+
+def _as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:
+    """A matrix of all rows, also of a tensor whose rank is not known by now."""
+    if columns is None:
+        columns = x.shape[-1] if x.shape.rank else None
+    return tf.reshape(x, [-1, tf.shape(x)[-1] if columns is None else columns])
