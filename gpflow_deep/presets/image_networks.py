@@ -1,0 +1,131 @@
+"""
+Bayesian convolutional networks for images of classes, as in Ober & Aitchison 2021, Section 5.4: ResNet-8 and
+LeNet with any posterior and prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gpflow
+import numpy as np
+
+from gpflow_deep.layers.bayesian import (
+    Activation,
+    AveragePool2D,
+    BayesianConv2D,
+    BayesianDense,
+    Flatten,
+    GlobalAveragePool2D,
+    MaxPool2D,
+    Residual,
+)
+from gpflow_deep.models import GlobalInducingBNN
+from gpflow_deep.posteriors import FactorisedWeights, GlobalInducingWeights
+from gpflow_deep.validation import check_positive_integer
+
+__all__ = ["image_network", "lenet", "resnet8"]
+
+_POSTERIORS: dict[str, Any] = {
+    "global-inducing": GlobalInducingWeights,
+    "factorised": partial(FactorisedWeights, local_reparameterisation=True),
+}
+
+
+def resnet8(
+    num_classes: int, channels: int = 32, prior: str = "spatial", *, num_pools: int = 2
+) -> list[Any]:
+    """
+    A convolution and three residual blocks of two each, with average pooling between the blocks, an average
+    over what is left of the image, and a dense layer; no normalisation. 32 channels for CIFAR-10.
+
+    :param num_classes: outputs.
+    :param channels: of every convolution.
+    :param prior: of the convolutions; that of the dense layer is "neal" where this one is "spatial".
+    :param num_pools: after how many of the first blocks there is pooling; one for images of 8 x 8.
+    """
+
+    def convolution() -> list[Any]:
+        return [BayesianConv2D(channels, prior=prior), Activation("relu")]
+
+    body = convolution()
+    for block in range(3):
+        body.append(Residual([*convolution(), *convolution()]))
+        if block < num_pools:
+            body.append(AveragePool2D(2))
+    return [*body, GlobalAveragePool2D(), BayesianDense(num_classes, _dense(prior))]
+
+
+def lenet(num_classes: int, channels: int = 64, prior: str = "spatial") -> list[Any]:
+    """
+    Two convolutions of 5 x 5 with pooling, and two dense layers. 64 channels for MNIST of 500 images.
+
+    :param num_classes: outputs.
+    :param channels: of both convolutions, and units of the hidden dense layer.
+    :param prior: as for :func:`resnet8`.
+    """
+    layers: list[Any] = []
+    for _ in range(2):
+        layers += [BayesianConv2D(channels, 5, prior=prior), Activation("relu"), MaxPool2D(2)]
+    dense = _dense(prior)
+    hidden = [Flatten(), BayesianDense(channels, dense), Activation("relu")]
+    return [*layers, *hidden, BayesianDense(num_classes, dense)]
+
+
+def _dense(prior: str) -> str:
+    return "neal" if prior == "spatial" else prior
+
+
+def image_network(
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    architecture: Callable[..., Sequence[Any]] = resnet8,
+    posterior: str = "global-inducing",
+    prior: str = "spatial",
+    channels: int = 32,
+    num_inducing: int = 500,
+    seed: int = 0,
+    **settings: Any,
+) -> GlobalInducingBNN:
+    """
+    A network that tells the classes of images; global inducing points start as training images, observed as
+    their classes.
+
+    :param images: standardised, [N, H, W, C]; data of the model are their rows, [N, H W C].
+    :param labels: classes 0, 1, ..., [N].
+    :param architecture: :func:`resnet8`, :func:`lenet`, or a function of (num_classes, channels, prior).
+    :param posterior: "global-inducing" or "factorised" (with local reparameterisation).
+    :param prior: "spatial", "neal", "standard" or "scale".
+    :param channels: of the convolutions.
+    :param num_inducing: inducing images, at most N.
+    :param seed: of the choice of inducing images, of initial values and predictions.
+    :param settings: others of :class:`~gpflow_deep.models.GlobalInducingBNN`, such as ``num_samples``.
+    :raises ValueError: for another posterior, or images and labels that do not fit each other.
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    if posterior not in _POSTERIORS:
+        raise ValueError(f"posterior: expected one of {tuple(_POSTERIORS)}, got {posterior!r}.")
+    if images.ndim != 4 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            "images, labels: expected shapes [N, H, W, C] and [N], got"
+            f" {list(images.shape)} and {list(labels.shape)}."
+        )
+    classes = int(labels.max()) + 1
+    start: dict[str, Any] = {"input_shape": images.shape[1:]}
+    if posterior == "global-inducing":
+        M = min(check_positive_integer(num_inducing, "num_inducing"), len(images))
+        rows = np.random.default_rng(seed).permutation(len(images))[:M]
+        one_hot = np.eye(classes)[labels[rows]]
+        start = {"inducing_inputs": images[rows], "pseudo_outputs": one_hot}
+    return GlobalInducingBNN(
+        architecture(classes, channels, prior),
+        gpflow.likelihoods.Softmax(classes),
+        posterior=_POSTERIORS[posterior],
+        num_data=len(images),
+        seed=seed,
+        **start,
+        **settings,
+    )
