@@ -1,0 +1,69 @@
+"""Convolutional networks by name: their layers, their initial values, their learning."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import gpflow_deep as gd
+from gpflow_deep.layers.bayesian import BayesianConv2D, connect, random_layers
+from gpflow_deep.presets.image_networks import image_network, lenet, resnet8
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    images, labels = load_digits(n_class=3, return_X_y=True)
+    return (images[:200].reshape([-1, 8, 8, 1]) - 5.0) / 6.0, labels[:200]
+
+
+def test_networks_of_the_paper() -> None:
+    """Eight random layers of CIFAR's size, as many weights as that makes by hand."""
+    layers = resnet8(10, 32)
+    assert connect(layers, (32, 32, 3)) == (10,)
+    random = random_layers(layers)
+    assert [layer.fan_in for layer in random] == [3 * 9 + 1, *[32 * 9 + 1] * 6, 32 + 1]
+    convolutions = [layer for layer in random if isinstance(layer, BayesianConv2D)]
+    assert [layer.output_shape[0] for layer in convolutions] == [32] * 3 + [16] * 2 + [8] * 2
+    assert connect(lenet(10, 16), (28, 28, 1)) == (10,)
+
+
+@pytest.mark.parametrize("posterior", ["global-inducing", "factorised"])
+def test_they_learn(posterior: str) -> None:
+    images, labels = _digits()
+    model = image_network(
+        images,
+        labels,
+        architecture=partial(resnet8, num_pools=1),
+        posterior=posterior,
+        prior="neal",
+        channels=4,
+        num_inducing=20,
+        num_prediction_samples=5,
+    )
+    rows = images.reshape([len(images), -1])
+    result = gd.training.fit(
+        model, (rows, labels[:, None]), steps=30, batch_size=50, learning_rate=0.03, progress=False
+    )
+    losses = result.history["loss"]
+    assert np.mean(losses[-5:]) < 0.98 * np.mean(losses[:5])
+    probabilities, _ = model.predict_y(rows[:20])
+    assert probabilities.shape == (20, 3)
+    if posterior == "global-inducing":
+        assert model.inducing_inputs.shape == (20, 8, 8, 1)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"posterior": "local"}, "posterior: expected one of"),
+        ({"labels": np.zeros(3, int)}, r"images, labels: expected shapes \[N, H, W, C\] and \[N\]"),
+        ({"num_inducing": 0}, "num_inducing: expected a positive integer"),
+    ],
+)
+def test_bad_arguments(change: dict[str, Any], message: str) -> None:
+    images, labels = _digits()
+    with pytest.raises(ValueError, match=message):
+        image_network(**{"images": images, "labels": labels, "channels": 2, **change})
