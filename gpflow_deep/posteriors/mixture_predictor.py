@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -117,9 +118,7 @@ class MixturePredictor(ABC):
         :param noise: of the mean and the variances, as for :meth:`predict_f_mixture`.
         """
         if not full_cov:
-            return self._by_rows(
-                lambda f, *_: moments(f, full_output_cov), Xnew, noise, full_output_cov
-            )
+            return self._by_rows("f", Xnew, noise, full_output_cov)
         X = self._as_inputs(Xnew)
         prepared = self._prepare()
         prediction = self._prediction(prepared, None, noise)
@@ -209,7 +208,7 @@ class MixturePredictor(ABC):
         :param noise: as for :meth:`predict_f_mixture`.
         """
         _refuse_covariances("predict_y", full_cov or full_output_cov)
-        return self._by_rows(lambda f, X: moments(self._observed(X, f)), Xnew, noise)
+        return self._by_rows("y", Xnew, noise)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -237,9 +236,7 @@ class MixturePredictor(ABC):
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
         X, Y = data
         Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
-        (densities,) = self._by_rows(
-            lambda f, X, Y: (self._log_density(X, f, Y),), X, noise, False, Y
-        )
+        (densities,) = self._by_rows("log density", X, noise, False, Y)
         return densities
 
     # What they are made of.
@@ -251,40 +248,61 @@ class MixturePredictor(ABC):
     def _components(self, X: tf.Tensor, num_samples: int | None, noise: Noise) -> Mixture:
         """All components of all points [N, D]: a part of the points at a time."""
         prediction = self._prediction(self._prepare(), num_samples, noise)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return self._mixture(X, prediction)[:2]
-
+        part = partial(self._part, "components", prediction, False)
         means, variances = in_parts(part, [X], _whole(prediction) or _size(prediction), 2, axis=1)
         return Mixture(means, variances, prediction[2])
 
+    def _part(
+        self,
+        what: str,
+        prediction: Prediction,
+        full_output_cov: bool,
+        X: tf.Tensor,
+        *targets: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        Of a part of the points what is asked for.
+
+        :param what: "components", their moments as of "f" or "y", or the "log density" of targets.
+        """
+        f = self._mixture(X, prediction, full_output_cov)
+        if what == "components":
+            return f[:2]
+        if what == "f":
+            return moments(f, full_output_cov)
+        if what == "y":
+            return moments(self._observed(X, f))
+        return (self._log_density(X, f, *targets),)
+
     def _by_rows(
         self,
-        function: Callable[..., tuple[tf.Tensor, ...]],
+        what: str,
         Xnew: InputData,
         noise: Noise,
         full_output_cov: bool = False,
         *targets: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        """
-        A function of the components of some points, the points, and their targets, for all points: a part of
-        them at a time, so that no more than a part's components are ever there.
-        """
+        """:meth:`_part` of all points, so that no more than a part's components are ever there."""
         X = self._as_inputs(Xnew)
-        prediction = self._prediction(self._prepare(), None, noise)
-
-        def part(X: tf.Tensor, *targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return function(self._mixture(X, prediction, full_output_cov), X, *targets)
-
         flat = [x if x.shape.rank == 2 else _as_rows(x) for x in targets]
         flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self.layers[0].input_dim))
         num_outputs = 1 if targets else 2
-        results = in_parts(part, flat, _whole(prediction) or _size(prediction), num_outputs)
+        part, size = self._in_parts(what, noise, full_output_cov, flat)
+        results = in_parts(part, flat, size, num_outputs)
         if X.shape.rank == 2:
             return results
         batch = tf.shape(X)[:-1]
         shapes = [tf.concat([batch, x.shape[1:]], axis=0) for x in results]
         return tuple(tf.reshape(x, shape) for x, shape in zip(results, shapes))
+
+    def _in_parts(
+        self, what: str, noise: Noise, full_output_cov: bool, arrays: Sequence[tf.Tensor]
+    ) -> tuple[Callable[..., tuple[tf.Tensor, ...]], int]:
+        """:meth:`_part` as a function of arrays like these, and how many rows it takes at once."""
+        del arrays  # a posterior compiles it for their types
+        prediction = self._prediction(self._prepare(), None, noise)
+        part = partial(self._part, what, prediction, full_output_cov)
+        return part, _whole(prediction) or _size(prediction)
 
     def _over_batches(
         self,

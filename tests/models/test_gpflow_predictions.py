@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from gpflow_deep.models import DeepGPModel, GlobalInducingBNN, GlobalInducingDee
 from tests.models.contract import (
     XNEW,
     YNEW,
+    X,
     assert_close,
     data,
     differ,
@@ -272,3 +275,29 @@ def test_posterior_of_another_cache(model: DeepGPModel) -> None:
     for act in (model.posterior, posterior.update_cache):
         with pytest.raises(ValueError, match="precompute_cache.*'tensor'.*'all'"):
             act("all")
+
+
+def test_a_posterior_is_compiled_once_for_all_numbers_of_points(model: DeepGPModel) -> None:
+    """From the second call on; what it says stays what the model says, also when both change."""
+    calls = 0
+    passage = model._passage
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return passage(*args, **kwargs)
+
+    model._passage = counted
+    posterior = model.posterior()
+    inputs = np.concatenate([XNEW, X])
+    for size in (6, 6, 1, 26):
+        before = calls
+        actual = posterior.predict_y(inputs[:size])
+        traced = calls - before
+        assert_close(actual, model.predict_y(inputs[:size]), rtol=1e-9)
+        assert traced == (1 if size == 6 else 0)
+    assert_close(copy.deepcopy(posterior).predict_y(XNEW), model.predict_y(XNEW), rtol=1e-9)
+    randomise(model, seed=3)
+    posterior.update_cache()
+    for _ in range(2):
+        assert_close(posterior.predict_y(XNEW), model.predict_y(XNEW), rtol=1e-9)
