@@ -2,5 +2,6 @@
 
 from .expectation_propagation import ExpectationPropagation, StochasticEP
 from .natural_gradient import NaturalGradient
+from .sghmc import SGHMC
 
-__all__ = ["ExpectationPropagation", "NaturalGradient", "StochasticEP"]
+__all__ = ["SGHMC", "ExpectationPropagation", "NaturalGradient", "StochasticEP"]
