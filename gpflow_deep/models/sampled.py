@@ -35,6 +35,7 @@ _OBSERVATION_TERMS = {"predictive": predict_log_density, "variational": variatio
 # Above and below these the kept states do not stand for a posterior (Gelman et al., Bayesian Data Analysis).
 _LARGEST_R_HAT = 1.1
 _LEAST_SAMPLE_SIZE = 10
+_LEAST_STATES = 8  # of a chain: four in each half of it
 
 
 class Prepared(NamedTuple):
@@ -346,19 +347,19 @@ class SampledDeepGP(DeepGPModel):
         size below 10 there: the chains then disagree, and more steps are needed.
 
         :param Xnew: inputs [N, D], such as those of held-out points.
-        :raises ValueError: where fewer than four states of each chain have been kept.
+        :raises ValueError: where fewer than eight states of each chain have been kept.
         """
         trace = self.predict_f_trace(Xnew)
-        if trace.shape[0] < 4:
+        if trace.shape[0] < _LEAST_STATES:
             raise ValueError(
-                "convergence: expected at least 4 kept states of each chain, got"
+                f"convergence: expected at least {_LEAST_STATES} kept states of each chain, got"
                 f" {int(self.inducing_posterior.times_kept)}."
             )
         r_hat = tfp.mcmc.potential_scale_reduction(trace, split_chains=True)
         size = tfp.mcmc.effective_sample_size(trace, cross_chain_dims=1)
         typical_r_hat = tfp.stats.percentile(r_hat, 95.0)
         typical_size = tfp.stats.percentile(size, 5.0)
-        if typical_r_hat > _LARGEST_R_HAT or typical_size < _LEAST_SAMPLE_SIZE:
+        if not (typical_r_hat <= _LARGEST_R_HAT and typical_size >= _LEAST_SAMPLE_SIZE):
             warn_caller(
                 f"The chains have not converged: at one in twenty predictions R-hat is above"
                 f" {typical_r_hat:.2f} or the effective sample size below {typical_size:.0f}. Take more"

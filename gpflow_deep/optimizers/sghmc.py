@@ -1,16 +1,22 @@
 r"""
 Stochastic gradient Hamiltonian Monte Carlo with steps that adapt to each coordinate's scale.
 
-Springenberg, Klein, Falkner & Hutter 2016, *Bayesian optimization with robust Bayesian neural networks*; Chen,
-Fox & Guestrin 2014, *Stochastic gradient Hamiltonian Monte Carlo*. For a target :math:`\propto e^{-U(v)}`,
-step size :math:`\epsilon` and momentum decay :math:`\alpha`, every coordinate has the step
-:math:`\eta = \epsilon^2 / \sqrt{s}`, s being the running average of its squared gradients:
+Springenberg, Klein, Falkner & Hutter 2016, *Bayesian optimization with robust Bayesian neural networks*;
+Chen, Fox & Guestrin 2014, *Stochastic gradient Hamiltonian Monte Carlo*. For a target
+:math:`\propto e^{-U(v)}`, step size :math:`\epsilon` and friction :math:`\alpha`, every coordinate has the
+step :math:`\eta = \epsilon^2 / \sqrt{s}`, s being the running average of its squared gradients:
 
 .. math::
-    p \leftarrow (1 - \alpha) p - \eta \nabla U + N(0, 2 \alpha \eta), \quad v \leftarrow v + p .
+    p \leftarrow (1 - \alpha) p - \eta \hat{\nabla} U + N(0, 2 (\alpha - \beta) \eta),
+    \quad v \leftarrow v + p .
 
 The average runs over a window that adapts too, :math:`t \leftarrow 1 + t (1 - g^2 / s)` with g the average
 of the gradients: short while they point one way, long when they are noise.
+
+A gradient of variance V, from minibatches and draws, brings noise of its own: :math:`\beta = \eta V / 2` of
+it, which is left out, and where that is more than the friction takes up, the friction is raised to it. Else
+the states would spread too far. V is half of the mean squared difference of successive gradients: their
+draws are independent, and their states nearly the same.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ from ..numerics.draws import standard_normals
 from ..validation import check_number, check_positive_integer, check_positive_number
 
 __all__ = ["SGHMC"]
+
+_LEAST_SQUARE = 1e-12  # of gradients: a coordinate that has none keeps a finite step
 
 
 class SGHMC(tf.Module):
@@ -61,7 +69,7 @@ class SGHMC(tf.Module):
         self.burn_in = check_positive_integer(burn_in, "burn_in")
         self.seed = check_positive_integer(seed + 1, "seed + 1") - 1
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._slots: dict[str, list[tf.Variable]] = {}
+        self._slots: list[_Slot] = []
 
     def __repr__(self) -> str:
         names = ("step_size", "momentum_decay", "burn_in", "seed")
@@ -70,28 +78,13 @@ class SGHMC(tf.Module):
     def build(self, variables: Sequence[tf.Variable]) -> None:
         """Make momenta and averages for the variables, which then are always these."""
         if self._slots:
-            if len(self.momenta) != len(variables):
+            if len(self._slots) != len(variables):
                 raise ValueError(
-                    f"variables: expected the {len(self.momenta)} of the first step, got {len(variables)}."
+                    f"variables: expected the {len(self._slots)} of the first step, got {len(variables)}."
                 )
             return
         with tf.init_scope():
-            # A window of one step: the first gradient is then taken for the scale.
-            for name, start in (
-                ("momenta", 0.0),
-                ("windows", 1.0),
-                ("means", 0.0),
-                ("squares", 0.0),
-            ):
-                self._slots[name] = [
-                    tf.Variable(tf.fill(v.shape, tf.cast(start, v.dtype)), trainable=False)
-                    for v in variables
-                ]
-
-    @property
-    def momenta(self) -> list[tf.Variable]:
-        """p of each variable, after the first step."""
-        return self._slots["momenta"]
+            self._slots = [_Slot(variable) for variable in variables]
 
     @tf.autograph.experimental.do_not_convert
     def minimize(self, loss_fn: Callable[[], tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
@@ -121,19 +114,39 @@ class SGHMC(tf.Module):
         seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
         noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
         adapting = self.iterations < self.burn_in
-        slots = zip(*(self._slots[name] for name in ("momenta", "windows", "means", "squares")))
-        for gradient, v, noise, (p, t, g, s) in zip(gradients, variables, noises, slots):
+        for gradient, v, noise, slot in zip(gradients, variables, noises, self._slots):
             gradient = gradient * tf.cast(v.shape[0], v.dtype)  # each chain's own potential
-            rate = tf.where(adapting, 1.0 / (t + 1.0), tf.zeros_like(t))
-            # In this order: g and s of one step, the window for the next.
-            mean, square = (
-                average.assign_add(rate * (new - average))
-                for average, new in ((g, gradient), (s, tf.square(gradient)))
-            )
-            square = tf.maximum(square, square.dtype.as_numpy_dtype(1e-12))
-            t.assign(tf.where(adapting, 1.0 + t * (1.0 - tf.square(mean) / square), t))
+            rate = tf.where(adapting, 1.0 / (slot.windows + 1.0), tf.zeros_like(v))
+
+            def average(old: tf.Variable, new: tf.Tensor, rate: tf.Tensor = rate) -> tf.Tensor:
+                return old.assign_add(rate * (new - old))
+
+            mean = average(slot.means, gradient)
+            square = tf.maximum(average(slot.squares, tf.square(gradient)), _LEAST_SQUARE)
+            difference = gradient - slot.previous
+            variance = average(slot.variances, 0.5 * tf.square(difference))
+            window = 1.0 + slot.windows * (1.0 - tf.square(mean) / square)
+            slot.windows.assign(tf.where(adapting, window, slot.windows))
+            slot.previous.assign(gradient)
             eta = self.step_size**2 * tf.math.rsqrt(square)
-            alpha = self.momentum_decay
-            noise *= tf.sqrt(2.0 * alpha * eta)
-            v.assign_add(p.assign((1.0 - alpha) * p - eta * gradient + noise))
+            own = 0.5 * eta * variance  # of the friction: what the gradient's own noise takes up
+            alpha = tf.minimum(tf.maximum(own, self.momentum_decay), 1.0)
+            noise *= tf.sqrt(2.0 * eta * tf.maximum(alpha - own, 0.0))
+            p = slot.momenta.assign((1.0 - alpha) * slot.momenta - eta * gradient + noise)
+            v.assign_add(p)
         self.iterations.assign_add(1)
+
+
+class _Slot(tf.Module):
+    """What is kept of each coordinate of a variable."""
+
+    def __init__(self, variable: tf.Variable) -> None:
+        super().__init__()
+
+        def zeros() -> tf.Variable:
+            return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+
+        self.momenta, self.previous = zeros(), zeros()
+        self.means, self.squares, self.variances = zeros(), zeros(), zeros()
+        # Of one step: the first gradient is half of the first scale.
+        self.windows = tf.Variable(tf.ones(variable.shape, variable.dtype), trainable=False)

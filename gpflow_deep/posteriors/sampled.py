@@ -42,7 +42,9 @@ class SampledPosterior(Module):
         self.num_kept = check_positive_integer(num_kept, "num_kept")
         rng, float_type = np.random.default_rng(seed), gpflow.default_float()
         shapes = [[num_chains, layer.num_latent_gps, layer.num_inducing] for layer in layers]
-        starts = [(initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes]
+        starts: list[np.ndarray] = [
+            (initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes
+        ]
         self.chains = [Parameter(start) for start in starts]
         self.kept = [
             tf.Variable(np.zeros([num_kept, *start.shape], float_type), trainable=False)
