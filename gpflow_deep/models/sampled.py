@@ -157,7 +157,7 @@ class SampledDeepGP(DeepGPModel):
         X, Y = self._check_data(data)
         N, q = tf.shape(X)[0], self.inducing_posterior
         points = self.draw_noise(N) if noise is None else self._check_points(noise, X.shape[0])
-        S = tf.shape(points[0])[0] // q.num_chains if points else self.num_samples
+        S = _per_chain(points[0], q.num_chains) if points else self.num_samples
         states = [tf.repeat(tf.convert_to_tensor(v), S, axis=0) for v in q.chains]
         output = walk(self.layers, self._passage(Prepared(self._factors(), states)), X, points)[-1]
         mean, variance = self._marginals(output)
@@ -177,16 +177,15 @@ class SampledDeepGP(DeepGPModel):
         The standard normal draws that one evaluation of the objective takes.
 
         :param num_data: number of points N of the batch.
-        :param num_samples: S, for each chain; the model's own by default.
+        :param num_samples: S, of all chains together; the model's own for each by default.
         :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
             a pure function.
-        :return: [C S, N, T_l] for each hidden layer, all draws of the first chain first.
+        :return: [S, N, T_l] for each hidden layer, all draws of the first chain first.
         """
-        S = self.num_samples
+        S = self.inducing_posterior.num_chains * self.num_samples
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
-        C, hidden = self.inducing_posterior.num_chains, len(self.layers) - 1
-        return standard_normals(self._point_shapes(C * S, num_data, hidden), seed)
+        return standard_normals(self._point_shapes(S, num_data, len(self.layers) - 1), seed)
 
     def training_loss_closure(
         self, data: Any, *, compile: bool = True, seed: int | None = None
@@ -235,26 +234,21 @@ class SampledDeepGP(DeepGPModel):
     )
     def propagate(self, X: InputData, noise: Noise = None) -> list[LayerOutput]:
         """
-        Draws of every layer at the chains' present states, with the conditionals that they come from.
+        Draws of every layer at the states that predict, with the conditionals that they come from.
 
         :param X: inputs.
-        :param noise: standard normal draws, [C S, N, T_l] for each layer, or for as many of the first ones as
-            are to be fixed.
+        :param noise: standard normal draws, [S, N, T_l] for each layer, or for as many of the first ones as
+            are to be fixed; by default S is the number of prediction samples.
         """
         X = self._as_matrix(X, "X")
-        L, C = len(self.layers), self.inducing_posterior.num_chains
-        given = check_noise(
-            noise or (), self._point_shapes(None, X.shape[0], L)[: len(noise or ())]
-        )
-        total = tf.shape(given[0])[0] if given else C * self.num_samples
-        missing = self._point_shapes(total, tf.shape(X)[0], L)[len(given) :]
+        given = list(noise or ())
+        shapes = self._point_shapes(None, X.shape[0], len(self.layers))[: len(given)]
+        given = check_noise(given, shapes)
+        S = given[0].shape[0] if given else self.num_prediction_samples
+        missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
+        prepared = self._some(self._prepare(), S)
         points = [*given, *standard_normals(missing)]
-        states = [
-            tf.repeat(tf.convert_to_tensor(v), total // C, axis=0)
-            for v in self.inducing_posterior.chains
-        ]
-        steps = walk(self.layers, self._passage(Prepared(self._factors(), states)), X, points)
-        return self._layer_outputs(steps, total)
+        return self._layer_outputs(walk(self.layers, self._passage(prepared), X, points), S)
 
     # Predictions.
 
@@ -268,8 +262,7 @@ class SampledDeepGP(DeepGPModel):
         else:
             points = self._prediction_noise(num_samples)
             S = S if num_samples is None else check_positive_integer(num_samples, "num_samples")
-        states = [spread(v, S) for v in prepared.states]
-        return Prepared(prepared.factors, states), points, equal_log_weights(S)
+        return self._some(prepared, S), points, equal_log_weights(S)
 
     @property
     def _num_joint_samples(self) -> int:
@@ -286,7 +279,7 @@ class SampledDeepGP(DeepGPModel):
         del (
             marginal
         )  # given a state nothing is left of the last layer's inducing outputs to integrate out
-        prepared = self._some(prepared, num_samples, seed is None)
+        prepared = self._some(prepared, num_samples, random=seed is None)
         states = self._unwhitened(prepared)
 
         def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
@@ -299,7 +292,7 @@ class SampledDeepGP(DeepGPModel):
     ) -> tf.Tensor:
         if full_cov:
             return self._sample_jointly(X, num_samples, prepared)
-        prepared = self._some(prepared, num_samples, True)
+        prepared = self._some(prepared, num_samples, random=True)
 
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             shapes = self._point_shapes(num_samples, tf.shape(X)[0], len(self.layers))
@@ -308,7 +301,7 @@ class SampledDeepGP(DeepGPModel):
 
         return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
 
-    def _some(self, prepared: Prepared, num_samples: int, random: bool) -> Prepared:
+    def _some(self, prepared: Prepared, num_samples: int, random: bool = False) -> Prepared:
         """With as many of the states: new draws of them, or evenly spread ones."""
         if not random:
             return prepared._replace(states=[spread(v, num_samples) for v in prepared.states])
@@ -366,3 +359,13 @@ class SampledDeepGP(DeepGPModel):
                 " steps, or keep states further apart."
             )
         return Convergence(r_hat, size)
+
+
+def _per_chain(noise: tf.Tensor, num_chains: int) -> int:
+    """How many of the draws are each chain's."""
+    S = int(noise.shape[0])
+    if S % num_chains:
+        raise ValueError(
+            f"noise: expected a multiple of {num_chains} draws, one for each chain, got {S}."
+        )
+    return S // num_chains

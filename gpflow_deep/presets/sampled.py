@@ -1,4 +1,4 @@
-"""Deep GPs sampled by SGHMC (Havasi, Hernández-Lobato & Murillo-Fuentes 2018), with this package's settings."""
+"""Deep GPs sampled by SGHMC (Havasi, Hernández-Lobato & Murillo-Fuentes 2018)."""
 
 from __future__ import annotations
 
