@@ -21,6 +21,7 @@ from ..numerics.parts import ROWS, in_parts
 from ..numerics.warning import warn_caller
 from ..posteriors.explained import Explained
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
+from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.sampled import SampledPosterior, spread
 from ..validation import check_noise, check_positive_integer
@@ -248,21 +249,18 @@ class SampledDeepGP(DeepGPModel):
         missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
         prepared = self._some(self._prepare(), S)
         points = [*given, *standard_normals(missing)]
-        return self._layer_outputs(walk(self.layers, self._passage(prepared), X, points), S)
+        return self._layer_outputs(walk(self.layers, self._passage(prepared), X, points))
 
     # Predictions.
 
-    def _prediction(
-        self, prepared: Prepared, num_samples: int | None, noise: Noise
-    ) -> tuple[Prepared, list[TensorType], tf.Tensor]:
+    def _prediction(self, prepared: Prepared, num_samples: int | None, noise: Noise) -> Prediction:
         S = self.num_prediction_samples
         if noise:
-            points: list[TensorType] = list(self._check_points(noise, None))
-            S = points[0].shape[0]
-        else:
-            points = self._prediction_noise(num_samples)
-            S = S if num_samples is None else check_positive_integer(num_samples, "num_samples")
-        return self._some(prepared, S), points, equal_log_weights(S)
+            given = self._check_points(noise, None)
+            S = int(given[0].shape[0])
+            return self._some(prepared, S), [*given], equal_log_weights(S)
+        S = S if num_samples is None else check_positive_integer(num_samples, "num_samples")
+        return self._some(prepared, S), self._prediction_noise(S), equal_log_weights(S)
 
     @property
     def _num_joint_samples(self) -> int:
@@ -276,9 +274,7 @@ class SampledDeepGP(DeepGPModel):
         marginal: bool,
         full_output_cov: bool = False,
     ) -> Passage:
-        del (
-            marginal
-        )  # given a state nothing is left of the last layer's inducing outputs to integrate out
+        del marginal  # given a state nothing is left of the last layer's inducing outputs
         prepared = self._some(prepared, num_samples, random=seed is None)
         states = self._unwhitened(prepared)
 
