@@ -168,6 +168,13 @@ class SampledDeepGP(DeepGPModel):
         return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior()
 
     @tf.autograph.experimental.do_not_convert
+    def log_prior_density(self) -> tf.Tensor:
+        """Of the hyperparameters; that of the chains' states is part of :meth:`log_joint`."""
+        chains = {id(chain) for chain in self.inducing_posterior.chains}
+        terms = [p.log_prior_density() for p in self.trainable_parameters if id(p) not in chains]
+        return tf.add_n([tf.zeros([], gpflow.default_float()), *terms])
+
+    @tf.autograph.experimental.do_not_convert
     def draw_noise(
         self,
         num_data: TensorType,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 
 from ..layers import GPLayer
@@ -45,7 +46,8 @@ class SampledPosterior(Module):
         starts: list[np.ndarray] = [
             (initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes
         ]
-        self.chains = [Parameter(start) for start in starts]
+        prior = tfp.distributions.Normal(*np.array([0.0, 1.0], float_type))
+        self.chains = [Parameter(start, prior=prior) for start in starts]
         self.kept = [
             tf.Variable(np.zeros([num_kept, *start.shape], float_type), trainable=False)
             for start in starts
@@ -75,12 +77,7 @@ class SampledPosterior(Module):
 
     def log_prior(self) -> tf.Tensor:
         """Log density of each chain's state under the prior, [C]."""
-        return tf.add_n(
-            [
-                -0.5 * tf.reduce_sum(tf.square(v) + np.log(2.0 * np.pi), axis=[1, 2])
-                for v in map(tf.convert_to_tensor, self.chains)
-            ]
-        )
+        return tf.add_n([tf.reduce_sum(v.prior.log_prob(v), axis=[1, 2]) for v in self.chains])
 
     def states(self) -> list[tf.Tensor]:
         """
