@@ -24,7 +24,12 @@ from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.sampled import SampledPosterior, spread
-from ..validation import check_noise, check_positive_integer
+from ..validation import (
+    check_noise,
+    check_number,
+    check_positive_integer,
+    check_positive_number,
+)
 from .base import DeepGPModel, LayerOutput
 from .deep_gp import _check_inducing_variables, _Marginal, explain_by_outputs
 from .passage import JointPassage, Passage, walk
@@ -79,6 +84,8 @@ class SampledDeepGP(DeepGPModel):
     :param num_samples: draws of the hidden layers per point and chain in training.
     :param num_data: size of the whole training set, for minibatches.
     :param keep_every: steps from one kept state of a chain to the next.
+    :param step_size: of the sampler that ``fit`` makes, see :class:`gpflow_deep.optimizers.SGHMC`.
+    :param momentum_decay: likewise.
     :param num_prediction_samples: components of the predicted mixture, and kept states of all chains.
     :param covariance_jitter: added to the variance of a layer's draws; GPflow's default jitter.
     :param seed: of the draws that predictions are made with, and of the chains' start.
@@ -93,11 +100,13 @@ class SampledDeepGP(DeepGPModel):
         layers: Sequence[GPLayer],
         likelihood: Likelihood,
         *,
-        observation_term: str = "variational",
+        observation_term: str = "predictive",
         num_chains: int = 4,
         num_samples: int = 1,
         num_data: int | None = None,
         keep_every: int = 20,
+        step_size: float = 0.05,
+        momentum_decay: float = 0.01,
         num_prediction_samples: int = 100,
         covariance_jitter: float | None = None,
         seed: int = 0,
@@ -119,6 +128,8 @@ class SampledDeepGP(DeepGPModel):
             )
         self.observation_term = observation_term
         self.keep_every = check_positive_integer(keep_every, "keep_every")
+        self.step_size = check_positive_number(step_size, "step_size")
+        self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
         num_chains = check_positive_integer(num_chains, "num_chains")
         self.inducing_posterior = SampledPosterior(
             self.layers, num_chains, -(-self.num_prediction_samples // num_chains), seed=self.seed

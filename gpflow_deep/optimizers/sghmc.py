@@ -56,8 +56,8 @@ class SGHMC(tf.Module):
 
     def __init__(
         self,
-        step_size: float = 0.01,
-        momentum_decay: float = 0.05,
+        step_size: float = 0.05,
+        momentum_decay: float = 0.01,
         *,
         burn_in: int = 2000,
         seed: int = 0,

@@ -56,7 +56,7 @@ def moving_chains(
     """
     The chains of a model, ready to be moved; None for a model that has none.
 
-    :param sampler: None for one with half of the steps for burn-in.
+    :param sampler: None for one with the model's step size, and half of the steps for burn-in.
     :raises TypeError: It is no sampler.
     :raises ValueError: The model has no chains for it.
     """
@@ -70,4 +70,8 @@ def moving_chains(
                 f"sampler: expected none for {type(model).__name__}, which has no chains, got {sampler!r}."
             )
         return None
-    return MovingChains(sampler or SGHMC(burn_in=max(1, steps // 2), seed=seed), model)
+    if sampler is None:
+        sampler = SGHMC(
+            model.step_size, model.momentum_decay, burn_in=max(1, steps // 2), seed=seed
+        )
+    return MovingChains(sampler, model)

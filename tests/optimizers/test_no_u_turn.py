@@ -22,7 +22,11 @@ def make(
 ) -> SampledDeepGP:
     layers = gd.layers.build_layers(X, hidden_dims, 1, 4)
     return SampledDeepGP(
-        layers, gpflow.likelihoods.Gaussian(noise), num_chains=num_chains, num_data=len(X), **settings
+        layers,
+        gpflow.likelihoods.Gaussian(noise),
+        num_chains=num_chains,
+        num_data=len(X),
+        **settings,
     )
 
 
