@@ -79,7 +79,7 @@ class SampledDeepGP(DeepGPModel):
 
     :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`.
     :param likelihood: any GPflow likelihood.
-    :param observation_term: "predictive" or "variational", see above.
+    :param observation_term: "predictive", which predicts better on most data, or "variational", see above.
     :param num_chains: C.
     :param num_samples: draws of the hidden layers per point and chain in training.
     :param num_data: size of the whole training set, for minibatches.

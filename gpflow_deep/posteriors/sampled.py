@@ -46,8 +46,8 @@ class SampledPosterior(Module):
         starts: list[np.ndarray] = [
             (initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes
         ]
-        prior = tfp.distributions.Normal(*np.array([0.0, 1.0], float_type))
-        self.chains = [Parameter(start, prior=prior) for start in starts]
+        self._prior = tfp.distributions.Normal(*np.array([0.0, 1.0], float_type))
+        self.chains = [Parameter(start, prior=self._prior) for start in starts]
         self.kept = [
             tf.Variable(np.zeros([num_kept, *start.shape], float_type), trainable=False)
             for start in starts
@@ -77,7 +77,7 @@ class SampledPosterior(Module):
 
     def log_prior(self) -> tf.Tensor:
         """Log density of each chain's state under the prior, [C]."""
-        return tf.add_n([tf.reduce_sum(v.prior.log_prob(v), axis=[1, 2]) for v in self.chains])
+        return tf.add_n([tf.reduce_sum(self._prior.log_prob(v), axis=[1, 2]) for v in self.chains])
 
     def states(self) -> list[tf.Tensor]:
         """

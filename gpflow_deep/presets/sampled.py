@@ -86,8 +86,7 @@ def sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Sample
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
         float_type = gpflow.default_float()
         prior = tfp.distributions.LogNormal(*(float_type(number) for number in _NOISE_PRIOR))
-        noise: gpflow.Parameter = model.likelihood.variance
-        noise.prior = prior
+        gpflow.utilities.parameter_dict(model.likelihood)[".variance"].prior = prior
     return model
 
 

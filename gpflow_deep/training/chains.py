@@ -56,7 +56,7 @@ def moving_chains(
     """
     The chains of a model, ready to be moved; None for a model that has none.
 
-    :param sampler: None for one with the model's step size, and half of the steps for burn-in.
+    :param sampler: None for one with the model's step size, and three quarters of the steps for burn-in.
     :raises TypeError: It is no sampler.
     :raises ValueError: The model has no chains for it.
     """
@@ -72,6 +72,6 @@ def moving_chains(
         return None
     if sampler is None:
         sampler = SGHMC(
-            model.step_size, model.momentum_decay, burn_in=max(1, steps // 2), seed=seed
+            model.step_size, model.momentum_decay, burn_in=max(1, 3 * steps // 4), seed=seed
         )
     return MovingChains(sampler, model)

@@ -85,7 +85,7 @@ def fit(
         step size in (0, 1] of one. Each step is one of both, from the same evaluation of the gradient.
     :param sampler: What moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
         from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
-        the model's step size and half of the steps for burn-in. States are kept every
+        the model's step size and three quarters of the steps for burn-in. States are kept every
         `model.keep_every` steps.
     :param validation_data: A held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: In its place, the share of `data` to hold out, drawn without

@@ -151,7 +151,7 @@ def fit(model: SampledDeepGP, steps: int = 30, **settings: Any) -> Any:
 
 def test_variational_term_is_the_bound_of_a_point_mass() -> None:
     """With q(v) at a state the bound's data term is that state's log joint, less its prior."""
-    model = deep(num_chains=2)
+    model = deep(num_chains=2, observation_term="variational")
     fit(model)
     noise = model.draw_noise(len(X), seed=[1, 2])
     for chain in range(2):

@@ -76,7 +76,7 @@ def test_two_layers_agree_with_sghmc() -> None:
 
 def test_hyperparameters_have_the_exact_marginal() -> None:
     """The noise of one layer, whose posterior is a quadrature of SGPR's bound."""
-    model = make(1)
+    model = make(1, observation_term="variational")
     prior = tfp.distributions.LogNormal(np.float64(-2.0), np.float64(1.0))
     model.likelihood.variance.prior = prior
     samples = sample_no_u_turn(
