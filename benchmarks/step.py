@@ -23,10 +23,10 @@ from typing import Any
 import peers
 from harness import adam_step, argument_parser, child_command, measure, peak_mb, run_rounds
 
-MODELS = ("svgp", "mf", "star", "fc", "gpflux")
+MODELS = ("svgp", "mf", "star", "fc", "sghmc", "gpflux")
 DTYPES = {
-    "float64": ("svgp", "mf", "star", "fc", "gpflux"),
-    "float32": ("svgp", "mf", "star", "fc"),
+    "float64": ("svgp", "mf", "star", "fc", "sghmc", "gpflux"),
+    "float32": ("svgp", "mf", "star", "fc", "sghmc"),
 }
 
 
@@ -40,6 +40,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--input-dim", type=int, default=8)
+    parser.add_argument("--chains", type=int, default=4, help="of sghmc, in place of samples")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument(
         "--json", action="store_true", help="print a JSON line a case, not the table"
@@ -108,7 +109,7 @@ def child(o: argparse.Namespace) -> dict[str, float]:
         step = own_step(name, dtype, X, batch, o)
     result = measure(step, o.steps, baseline)
     result["rate"] = matrix_product_rate(dtype)
-    if name != "gpflux":
+    if name not in ("gpflux", "sghmc"):
         result["gflop"] = gigaflops(name, o)
     return result
 
@@ -137,6 +138,11 @@ def own_step(
         )
         gpflow.set_trainable(layer.mean_function, False)
         layers.append(layer)
+    if name == "sghmc":
+        model = gd.models.SampledDeepGP(
+            layers, gpflow.likelihoods.Gaussian(0.01), num_chains=o.chains, num_data=len(X)
+        )
+        return sampled_step(model, batch, o.jit)
     posterior = {
         "star": gd.posteriors.StripesAndArrow,
         "fc": gd.posteriors.FullyCoupled,
@@ -145,6 +151,32 @@ def own_step(
         layers, gpflow.likelihoods.Gaussian(0.01), posterior, num_samples=o.samples, num_data=len(X)
     )
     return adam_step(lambda: model.training_loss(batch), model.trainable_variables, o.jit)
+
+
+def sampled_step(model: Any, batch: tuple[Any, Any], jit: bool) -> Callable[[], object]:
+    """One of the chains and, from the same gradient, one of Adam."""
+    import tensorflow as tf
+    from gpflow.keras import tf_keras
+
+    import gpflow_deep as gd
+
+    chains = model.inducing_posterior.variables_of_chains
+    others = [v for v in model.trainable_variables if all(v is not chain for chain in chains)]
+    sampler, adam = gd.optimizers.SGHMC(), tf_keras.optimizers.Adam(0.005)
+    sampler.build(chains)
+    adam.build(others)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def step() -> tf.Tensor:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(chains + others)
+            loss = model.training_loss(batch)
+        gradients = tape.gradient(loss, chains + others)
+        sampler.apply_gradients(zip(gradients, chains))
+        adam.apply_gradients(zip(gradients[len(chains) :], others))
+        return loss
+
+    return lambda: step().numpy()
 
 
 def main() -> None:

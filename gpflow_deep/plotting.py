@@ -21,6 +21,7 @@ __all__ = [
     "inducing_correlation",
     "plot_calibration",
     "plot_inducing_covariance",
+    "plot_trace",
     "plot_variance_vs_error",
 ]
 
@@ -193,6 +194,25 @@ def plot_calibration(
         aspect="equal",
     )
     if label is not None:
+        ax.legend()
+    return ax
+
+
+@check_shapes("trace: [R, C]")
+def plot_trace(trace: np.ndarray, ax: Axes | None = None, *, label: str = "prediction") -> Axes:
+    """
+    A prediction at the kept states of each chain: chains that have converged lie on top of each other.
+
+    :param trace: R states of C chains, such as `model.predict_f_trace(Xnew)[:, :, 0, 0]`.
+    :param ax: where to draw.
+    :param label: of the vertical axis.
+    """
+    trace = np.asarray(trace)
+    ax = _axes(ax)
+    for chain, values in enumerate(trace.T, start=1):
+        ax.plot(np.arange(1, len(values) + 1), values, linewidth=1.0, label=f"chain {chain}")
+    ax.set(xlabel="kept state", ylabel=label)
+    if trace.shape[1] > 1:
         ax.legend()
     return ax
 

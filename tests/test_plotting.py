@@ -16,6 +16,7 @@ from gpflow_deep.plotting import (
     inducing_correlation,
     plot_calibration,
     plot_inducing_covariance,
+    plot_trace,
     plot_variance_vs_error,
 )
 from gpflow_deep.posteriors import MeanField, StripesAndArrow
@@ -118,3 +119,12 @@ def test_calibration_is_that_of_the_metrics() -> None:
     np.testing.assert_array_equal(curve[[0, -1]], [[0.0, 0.0], [1.0, 1.0]])
     assert isinstance(ax, Axes) and ax.get_legend() is not None
     ax.figure.canvas.draw()
+
+
+def test_trace_has_a_line_for_every_chain() -> None:
+    trace = np.random.default_rng(0).normal(size=(7, 3))
+    ax = plot_trace(trace, label="f(0)")
+    assert [line.get_ydata().tolist() for line in ax.lines] == trace.T.tolist()
+    assert ax.get_ylabel() == "f(0)"
+    again = plot_trace(trace[:, :1], ax)
+    assert again is ax and len(ax.lines) == 4

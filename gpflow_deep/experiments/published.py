@@ -96,7 +96,7 @@ _TABLE_1: tuple[tuple[str, int, tuple[tuple[float, float | None], ...]], ...] = 
         tuple((value, None) for value in (-2.58, -0.71, -3.09, -0.88, 1.05, -2.78, 7.56, -2.91)),
     ),
     (
-        "SGHMC",
+        "sghmc",
         3,
         tuple((value, None) for value in (-2.53, -0.34, -2.88, -0.80, 1.25, -2.65, 6.89, -2.58)),
     ),

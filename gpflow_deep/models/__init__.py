@@ -10,10 +10,12 @@ from .global_inducing import GlobalInducingDeepGP
 from .global_inducing_bnn import GlobalInducingBNN
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
+from .sampled import Convergence, SampledDeepGP
 from .stacked import StackedDeepGP
 
 __all__ = [
     "AmortizedDeepGP",
+    "Convergence",
     "DeepGP",
     "DeepGPModel",
     "DeepSigmaPointProcess",
@@ -24,6 +26,7 @@ __all__ = [
     "LayerMoments",
     "LayerOutput",
     "OrthogonalSVGP",
+    "SampledDeepGP",
     "StackedDeepGP",
     "collapsed_evidence",
 ]

@@ -239,14 +239,18 @@ def explain_by_outputs(
     return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
 
 
-def _check_posterior(
-    posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
-) -> InducingPosterior:
+def _check_inducing_variables(layers: Sequence[GPLayer]) -> None:
     without = [layer.name for layer in layers if layer.inducing_variable is None]
     if without:
         raise ValueError(
             f"layers: expected inducing variables in all of them, got none in {without}."
         )
+
+
+def _check_posterior(
+    posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
+) -> InducingPosterior:
+    _check_inducing_variables(layers)
     if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
         posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):

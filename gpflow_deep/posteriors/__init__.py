@@ -6,6 +6,7 @@ from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
 from .orthogonal import Orthogonal
 from .pseudo_observations import PseudoObservations
+from .sampled import SampledPosterior
 from .stripes_and_arrow import StripesAndArrow
 from .tied_factor import TiedFactor
 from .weights import (
@@ -33,6 +34,7 @@ __all__ = [
     "PriorWeights",
     "PseudoObservations",
     "Recursion",
+    "SampledPosterior",
     "StripesAndArrow",
     "TiedFactor",
     "WeightPosterior",

@@ -20,6 +20,7 @@ _BATCH = 512
 _AMORTISED = frozenset({"ar1", "ar2", "ar2p", "ar2pp"})
 _LOCAL = _AMORTISED | {"sgp-avi", "idsgp"}
 _SITES = frozenset({"dspp", "ppgpr"})
+_SAMPLED = frozenset({"sghmc"})
 _ONE_LAYER = frozenset({"gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"})
 
 
@@ -65,10 +66,13 @@ def recommended(
         noise_floor=1e-5,
         batch_size=128 if name in _LOCAL else _BATCH,
         learning_rate=0.01 if name in _LOCAL else 0.05,
-        kernel="own" if name.startswith("fitc") else "matern52",
+        kernel="own" if name.startswith("fitc") or name in _SAMPLED else "matern52",
         likelihood=likelihood,
     )
-    return preset.settings(scheduled(settings, 3000 if name in _LOCAL else 1500))
+    if name in _SAMPLED:
+        # Chains follow hyperparameters at a distance, and small batches would be their noise.
+        settings = replace(settings, learning_rate=0.02, batch_size=2 * _BATCH)
+    return preset.settings(scheduled(settings, 3000 if name in _LOCAL | _SAMPLED else 1500))
 
 
 def _num_inducing(name: str, num_rows: int) -> int:

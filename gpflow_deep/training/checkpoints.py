@@ -50,6 +50,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     :param model: Of this run.
     :param optimizer: Built for the model's variables.
     :param best: The parameters with the best validation score, if there is validation.
+    :param sampler: Built for the chains of the model, if it has any.
     :raises TypeError: The directory is no path.
     :raises ValueError: Its name is empty.
     :raises OSError: Nothing can be written there, or there is no room for two checkpoints.
@@ -63,6 +64,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         model: tf.Module,
         optimizer: Any,
         best: Sequence[tf.Variable] = (),
+        sampler: tf.Module | None = None,
     ) -> None:
         if not isinstance(directory, str | os.PathLike):
             raise TypeError(
@@ -73,7 +75,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self._directory = Path(directory)
         self._progress = progress
         self._optimizer = optimizer
-        self._checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, best=list(best))
+        parts = {} if sampler is None else {"sampler": sampler}
+        self._checkpoint = tf.train.Checkpoint(
+            model=model, optimizer=optimizer, best=list(best), **parts
+        )
         self._latest: Path | None = None  # of those known to be whole
         self._failed = False
         try:

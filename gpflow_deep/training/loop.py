@@ -20,9 +20,10 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 from tqdm import tqdm
 
-from gpflow_deep.optimizers import NaturalGradient
+from gpflow_deep.optimizers import SGHMC, NaturalGradient
 from gpflow_deep.validation import check_positive_integer
 
+from .chains import moving_chains
 from .checkpoints import Checkpoints
 from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
 from .progress import FitResult, Progress, TrainingError, fingerprint
@@ -46,6 +47,7 @@ def fit(
     decay_rate: float = 0.98,
     decay_steps: int = 1000,
     natural_gradient: float | NaturalGradient | None = None,
+    sampler: SGHMC | None = None,
     validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
     validation_fraction: float | None = None,
     validate_every: int = 500,
@@ -81,6 +83,10 @@ def fit(
     :param natural_gradient: Natural gradients on the variational parameters, trainable or not, which the
         optimiser then leaves alone: an instance of :class:`gpflow_deep.optimizers.NaturalGradient`, or the
         step size in (0, 1] of one. Each step is one of both, from the same evaluation of the gradient.
+    :param sampler: What moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
+        from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
+        the model's step size and three quarters of the steps for burn-in. States are kept every
+        `model.keep_every` steps.
     :param validation_data: A held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: In its place, the share of `data` to hold out, drawn without
         replacement.
@@ -123,6 +129,9 @@ def fit(
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     train, held_out = _check_data(model, data, validation_data, validation_fraction, seed)
     natural, q_variables = natural_gradients(natural_gradient, model)
+    chains = moving_chains(sampler, model, steps, seed)
+    if chains is not None:
+        q_variables = chains.variables
     q_ids = {id(variable) for variable in q_variables}
     variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
     if not variables and not q_variables:
@@ -142,6 +151,7 @@ def fit(
         # Keras 3 numbers its optimisers' names.
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
+        sampler=chains and repr(chains.sampler),
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
         validation_data=fingerprint(held_out) if held_out else None,
@@ -154,9 +164,17 @@ def fit(
     optimizer.build(variables)
 
     run = Progress(settings=json.loads(json.dumps(settings, default=str)))
-    validation = Validation(model, held_out, variables + q_variables) if held_out else None
+    kept = chains.kept if chains else []
+    validation = Validation(model, held_out, variables + q_variables + kept) if held_out else None
     checkpoints = (
-        Checkpoints(checkpoint_dir, run, model, optimizer, validation.best if validation else ())
+        Checkpoints(
+            checkpoint_dir,
+            run,
+            model,
+            optimizer,
+            validation.best if validation else (),
+            chains and chains.sampler,
+        )
         if checkpoint_dir is not None
         else None
     )
@@ -167,7 +185,9 @@ def fit(
                 f"{checkpoint_dir} has taken, got {steps}."
             )
         batches = iter(minibatches(train, batch_size, seed, start=run.step))
-        stepper = Steps(model, batches, optimizer, variables, natural, q_variables, seed, run.step)
+        stepper = Steps(
+            model, batches, optimizer, variables, chains or natural, q_variables, seed, run.step
+        )
         started = time.perf_counter() - run.seconds
         count = 1
         with (

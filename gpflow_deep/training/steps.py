@@ -16,6 +16,7 @@ from gpflow.utilities import read_values
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.optimizers import NaturalGradient
 
+from .chains import MovingChains
 from .progress import TrainingError
 from .validation import Validation
 
@@ -65,7 +66,7 @@ class Steps:
     :param batches: Iterator of minibatches, at the batch of step `start`.
     :param optimizer: A Keras optimiser, built for `variables`.
     :param variables: What the optimiser updates.
-    :param natural_gradient: The optimiser of the model's posterior, None for no such updates.
+    :param natural_gradient: The optimiser, or sampler, of the model's posterior; None for no such updates.
     :param q_variables: What it updates.
     :param seed: Step i takes the random draws of (seed, i).
     :param start: Steps taken before.
@@ -77,7 +78,7 @@ class Steps:
         batches: Any,
         optimizer: Any,
         variables: Sequence[tf.Variable],
-        natural_gradient: NaturalGradient | None,
+        natural_gradient: NaturalGradient | MovingChains | None,
         q_variables: Sequence[tf.Variable],
         seed: int,
         start: int,

@@ -98,6 +98,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "amortized-sites": partial(_amortized, "AR2P", predictive_objective=True),
     "fitc-ep": _fitc_ep,
     "bayesian-network": _network,
+    "sampled": gd.models.SampledDeepGP,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""

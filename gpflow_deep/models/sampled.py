@@ -1,0 +1,385 @@
+"""Deep GPs whose inducing outputs are sampled by Markov chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import gpflow
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import check_shapes
+from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.likelihoods import Likelihood
+
+from ..layers import GPLayer, Layer
+from ..likelihoods import predict_log_density, variational_expectations
+from ..numerics.compiled import compiled
+from ..numerics.draws import standard_normals
+from ..numerics.parts import ROWS, in_parts
+from ..numerics.warning import warn_caller
+from ..posteriors.explained import Explained
+from ..posteriors.mixture import Mixture, Noise, equal_log_weights
+from ..posteriors.mixture_predictor import Prediction
+from ..posteriors.monte_carlo import MonteCarloRecursion
+from ..posteriors.sampled import SampledPosterior, spread
+from ..validation import (
+    check_noise,
+    check_number,
+    check_positive_integer,
+    check_positive_number,
+)
+from .base import DeepGPModel, LayerOutput
+from .deep_gp import _check_inducing_variables, _Marginal, explain_by_outputs
+from .passage import JointPassage, Passage, walk
+
+__all__ = ["Convergence", "SampledDeepGP"]
+
+_OBSERVATION_TERMS = {"predictive": predict_log_density, "variational": variational_expectations}
+
+# Above and below these the kept states do not stand for a posterior (Gelman et al., Bayesian Data Analysis).
+_LARGEST_R_HAT = 1.1
+_LEAST_SAMPLE_SIZE = 10
+_LEAST_STATES = 8  # of a chain: four in each half of it
+
+
+class Prepared(NamedTuple):
+    """All that a pass through the layers needs and that no input enters."""
+
+    factors: list[tf.Tensor]  # per layer the Cholesky factor of K_MM
+    states: list[tf.Tensor]  # per layer v [S, T, M], one for each component
+
+
+class Convergence(NamedTuple):
+    """How well the kept states stand for the posterior, prediction by prediction."""
+
+    r_hat: tf.Tensor  # [N, P], potential scale reduction
+    effective_sample_size: tf.Tensor  # [N, P], of all chains together
+
+
+class SampledDeepGP(DeepGPModel):
+    r"""
+    A deep GP whose whitened inducing outputs v of all layers are sampled from their posterior (Havasi,
+    Hernández-Lobato & Murillo-Fuentes 2018, *Inference in deep Gaussian processes using stochastic gradient
+    Hamiltonian Monte Carlo*):
+
+    .. math::
+        \log p(v | Y) = \sum_n E_{f^{L-1}_n | v} [t(y_n, f^{L-1}_n, v^L)] + \log N(v; 0, I) + const .
+
+    The observations' term t is either log p(y | f^{L-1}, v^L), the last layer integrated out, as in that
+    paper, or E[log p(y | f^L)]. With the second the posterior is the best of all q(v), Gaussian or not, for
+    the evidence lower bound of the other families (Hensman, Matthews, Filippone & Ghahramani 2015), and the
+    hyperparameters are those of that bound; with the first, in the last layer, those of FITC, whose noise
+    may fall to nothing (Bauer, van der Wilk & Rasmussen 2016).
+
+    Several chains run side by side. :func:`gpflow_deep.training.fit` moves them by
+    :class:`gpflow_deep.optimizers.SGHMC` and takes from the same gradient a step of Adam on the
+    hyperparameters, at the present states: Monte Carlo EM. Predictions are mixtures over the kept states.
+
+    :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`.
+    :param likelihood: any GPflow likelihood.
+    :param observation_term: "predictive", which predicts better on most data, or "variational", see above.
+    :param num_chains: C.
+    :param num_samples: draws of the hidden layers per point and chain in training.
+    :param num_data: size of the whole training set, for minibatches.
+    :param keep_every: steps from one kept state of a chain to the next.
+    :param step_size: of the sampler that ``fit`` makes, see :class:`gpflow_deep.optimizers.SGHMC`.
+    :param momentum_decay: likewise.
+    :param num_prediction_samples: components of the predicted mixture, and kept states of all chains.
+    :param covariance_jitter: added to the variance of a layer's draws; GPflow's default jitter.
+    :param seed: of the draws that predictions are made with, and of the chains' start.
+    :raises ValueError: where layers and likelihood do not fit each other.
+    """
+
+    layer_type = GPLayer
+    layers: list[GPLayer]
+
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        likelihood: Likelihood,
+        *,
+        observation_term: str = "predictive",
+        num_chains: int = 4,
+        num_samples: int = 1,
+        num_data: int | None = None,
+        keep_every: int = 20,
+        step_size: float = 0.05,
+        momentum_decay: float = 0.01,
+        num_prediction_samples: int = 100,
+        covariance_jitter: float | None = None,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            layers,
+            likelihood,
+            num_samples=num_samples,
+            num_prediction_samples=num_prediction_samples,
+            num_data=num_data,
+            seed=seed,
+            name=name,
+        )
+        _check_inducing_variables(self.layers)
+        if observation_term not in _OBSERVATION_TERMS:
+            raise ValueError(
+                f"observation_term: expected 'predictive' or 'variational', got {observation_term!r}."
+            )
+        self.observation_term = observation_term
+        self.keep_every = check_positive_integer(keep_every, "keep_every")
+        self.step_size = check_positive_number(step_size, "step_size")
+        self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
+        num_chains = check_positive_integer(num_chains, "num_chains")
+        self.inducing_posterior = SampledPosterior(
+            self.layers, num_chains, -(-self.num_prediction_samples // num_chains), seed=self.seed
+        )
+        if covariance_jitter is None:
+            covariance_jitter = gpflow.config.default_jitter()
+        if not covariance_jitter >= 0:
+            raise ValueError(f"covariance_jitter: expected at least 0, got {covariance_jitter}.")
+        self.covariance_jitter = covariance_jitter
+        self._name_parts()
+
+    # The objective.
+
+    @tf.autograph.experimental.do_not_convert
+    def maximum_log_likelihood_objective(
+        self, data: RegressionData, noise: Noise = None
+    ) -> tf.Tensor:
+        """
+        The mean of :meth:`log_joint` over the chains: what sampling, and learning of hyperparameters, follow.
+
+        :param noise: as for :meth:`log_joint`.
+        """
+        return tf.reduce_mean(self.log_joint(data, noise))
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: [C]",
+    )
+    def log_joint(self, data: RegressionData, noise: Noise = None) -> tf.Tensor:
+        r"""
+        Log density of data and inducing outputs at each chain's state, or an unbiased estimate of it:
+        :math:`\tfrac{N}{|B|} \sum_n \tfrac1S \sum_s t(y_n, f^{L-1}_{ns}, v^L) + \log N(v; 0, I)`.
+
+        :param data: inputs [N, D] and targets [N, P].
+        :param noise: the draws of :meth:`draw_noise`; drawn if not given.
+        """
+        X, Y = self._check_data(data)
+        N, q = tf.shape(X)[0], self.inducing_posterior
+        points = self.draw_noise(N) if noise is None else self._check_points(noise, X.shape[0])
+        S = _per_chain(points[0], q.num_chains) if points else self.num_samples
+        states = [tf.repeat(tf.convert_to_tensor(v), S, axis=0) for v in q.chains]
+        output = walk(self.layers, self._passage(Prepared(self._factors(), states)), X, points)[-1]
+        mean, variance = self._marginals(output)
+        f = Mixture(mean, variance, equal_log_weights(tf.shape(mean)[0]))
+        terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
+        by_chain = tf.reshape(tf.reduce_sum(terms, axis=-1), [q.num_chains, S])
+        return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior()
+
+    @tf.autograph.experimental.do_not_convert
+    def log_prior_density(self) -> tf.Tensor:
+        """Of the hyperparameters; that of the chains' states is part of :meth:`log_joint`."""
+        chains = {id(chain) for chain in self.inducing_posterior.chains}
+        terms = [p.log_prior_density() for p in self.trainable_parameters if id(p) not in chains]
+        return tf.add_n([tf.zeros([], gpflow.default_float()), *terms])
+
+    @tf.autograph.experimental.do_not_convert
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the objective takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S, of all chains together; the model's own for each by default.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
+            a pure function.
+        :return: [S, N, T_l] for each hidden layer, all draws of the first chain first.
+        """
+        S = self.inducing_posterior.num_chains * self.num_samples
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        return standard_normals(self._point_shapes(S, num_data, len(self.layers) - 1), seed)
+
+    def training_loss_closure(
+        self, data: Any, *, compile: bool = True, seed: int | None = None
+    ) -> Callable[[], tf.Tensor]:
+        if seed is None:
+            return super().training_loss_closure(data, compile=compile)
+        check_positive_integer(seed + 1, "seed")
+
+        def loss(data: RegressionData) -> tf.Tensor:
+            noise = self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0])
+            return self._training_loss(data, noise)
+
+        compiled_loss = compiled(loss) if compile else loss
+        if hasattr(data, "__next__"):
+            return lambda: compiled_loss(next(data))
+        return partial(compiled_loss, data)
+
+    def _check_points(self, noise: Sequence[TensorType], num_data: int | None) -> list[tf.Tensor]:
+        return check_noise(noise, self._point_shapes(None, num_data, len(self.layers) - 1))
+
+    # What is prepared, and the passage.
+
+    def _factors(self) -> list[tf.Tensor]:
+        return [layer.factorise() for layer in self.layers]
+
+    def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Prepared:
+        q = self.inducing_posterior
+        return Prepared(self._factors(), q.thinned(q.states(), self.num_prediction_samples))
+
+    def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
+        factors = [None if layer.whiten else f for layer, f in zip(self.layers, prepared.factors)]
+        states = self._unwhitened(prepared)
+        recursion = MonteCarloRecursion(states, factors, self.covariance_jitter)
+        return _Marginal(prepared.factors, recursion)
+
+    def _unwhitened(self, prepared: Prepared) -> list[tf.Tensor]:
+        """The states in the layers' own coordinates, function values where these do not whiten."""
+        return [
+            v if layer.whiten else tf.linalg.matvec(factor, v)
+            for layer, factor, v in zip(self.layers, *prepared)
+        ]
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "X: [N, D]",
+    )
+    def propagate(self, X: InputData, noise: Noise = None) -> list[LayerOutput]:
+        """
+        Draws of every layer at the states that predict, with the conditionals that they come from.
+
+        :param X: inputs.
+        :param noise: standard normal draws, [S, N, T_l] for each layer, or for as many of the first ones as
+            are to be fixed; by default S is the number of prediction samples.
+        """
+        X = self._as_matrix(X, "X")
+        given = list(noise or ())
+        shapes = self._point_shapes(None, X.shape[0], len(self.layers))[: len(given)]
+        given = check_noise(given, shapes)
+        S = given[0].shape[0] if given else self.num_prediction_samples
+        missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
+        prepared = self._some(self._prepare(), S)
+        points = [*given, *standard_normals(missing)]
+        return self._layer_outputs(walk(self.layers, self._passage(prepared), X, points))
+
+    # Predictions.
+
+    def _prediction(self, prepared: Prepared, num_samples: int | None, noise: Noise) -> Prediction:
+        S = self.num_prediction_samples
+        if noise:
+            given = self._check_points(noise, None)
+            S = int(given[0].shape[0])
+            return self._some(prepared, S), [*given], equal_log_weights(S)
+        S = S if num_samples is None else check_positive_integer(num_samples, "num_samples")
+        return self._some(prepared, S), self._prediction_noise(S), equal_log_weights(S)
+
+    @property
+    def _num_joint_samples(self) -> int:
+        return self.num_prediction_samples
+
+    def _joint_passage(
+        self,
+        prepared: Prepared,
+        num_samples: int,
+        seed: TensorType | None,
+        marginal: bool,
+        full_output_cov: bool = False,
+    ) -> Passage:
+        del marginal  # given a state nothing is left of the last layer's inducing outputs
+        prepared = self._some(prepared, num_samples, random=seed is None)
+        states = self._unwhitened(prepared)
+
+        def explain(index: int, layer: Layer, inputs: tf.Tensor) -> Explained:
+            return explain_by_outputs(layer, inputs, prepared.factors[index], states[index])
+
+        return JointPassage(explain, full_output_cov=full_output_cov)
+
+    def _sample_f(
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
+    ) -> tf.Tensor:
+        if full_cov:
+            return self._sample_jointly(X, num_samples, prepared)
+        prepared = self._some(prepared, num_samples, random=True)
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            shapes = self._point_shapes(num_samples, tf.shape(X)[0], len(self.layers))
+            steps = walk(self.layers, self._passage(prepared), X, standard_normals(shapes))
+            return (self._draws(steps[-1]),)
+
+        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+
+    def _some(self, prepared: Prepared, num_samples: int, random: bool = False) -> Prepared:
+        """With as many of the states: new draws of them, or evenly spread ones."""
+        if not random:
+            return prepared._replace(states=[spread(v, num_samples) for v in prepared.states])
+        index = tf.random.uniform([num_samples], maxval=prepared.states[0].shape[0], dtype=tf.int32)
+        return prepared._replace(states=[tf.gather(v, index) for v in prepared.states])
+
+    # Convergence.
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_f_trace(self, Xnew: InputData) -> tf.Tensor:
+        """
+        The means of the last layer's functions at each kept state, the hidden layers at their means: what
+        convergence is judged by, as the inducing outputs themselves are many, and have symmetries.
+
+        :param Xnew: inputs [N, D].
+        :return: [R, C, N, P], R states of C chains, oldest first.
+        """
+        X, states = self._as_matrix(Xnew), self.inducing_posterior.states()
+        R, C = tf.shape(states[0])[0], self.inducing_posterior.num_chains
+        flat = [tf.reshape(v, [R * C, *v.shape[2:]]) for v in states]
+        prepared = Prepared(self._factors(), flat)
+        noise = [tf.zeros([R * C, 1, layer.num_latent_gps], X.dtype) for layer in self.layers[:-1]]
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return self._marginals(walk(self.layers, self._passage(prepared), X, noise)[-1])[:1]
+
+        size = max(1, ROWS // (self.inducing_posterior.num_kept * C))
+        means = in_parts(part, [X], size, 1, axis=1)[0]
+        return tf.reshape(means, [R, C, tf.shape(X)[0], self._output_dim])
+
+    def convergence(self, Xnew: InputData) -> Convergence:
+        """
+        R-hat (of split chains) and effective sample size of the predictions at some inputs.
+
+        A warning says so where R-hat is above 1.1 at more than one in twenty points, or the effective sample
+        size below 10 there: the chains then disagree, and more steps are needed.
+
+        :param Xnew: inputs [N, D], such as those of held-out points.
+        :raises ValueError: where fewer than eight states of each chain have been kept.
+        """
+        trace = self.predict_f_trace(Xnew)
+        if trace.shape[0] < _LEAST_STATES:
+            raise ValueError(
+                f"convergence: expected at least {_LEAST_STATES} kept states of each chain, got"
+                f" {int(self.inducing_posterior.times_kept)}."
+            )
+        r_hat = tfp.mcmc.potential_scale_reduction(trace, split_chains=True)
+        size = tfp.mcmc.effective_sample_size(trace, cross_chain_dims=1)
+        typical_r_hat = tfp.stats.percentile(r_hat, 95.0)
+        typical_size = tfp.stats.percentile(size, 5.0)
+        if not (typical_r_hat <= _LARGEST_R_HAT and typical_size >= _LEAST_SAMPLE_SIZE):
+            warn_caller(
+                f"The chains have not converged: at one in twenty predictions R-hat is above"
+                f" {typical_r_hat:.2f} or the effective sample size below {typical_size:.0f}. Take more"
+                " steps, or keep states further apart."
+            )
+        return Convergence(r_hat, size)
+
+
+def _per_chain(noise: tf.Tensor, num_chains: int) -> int:
+    """How many of the draws are each chain's."""
+    S = int(noise.shape[0])
+    if S % num_chains:
+        raise ValueError(
+            f"noise: expected a multiple of {num_chains} draws, one for each chain, got {S}."
+        )
+    return S // num_chains

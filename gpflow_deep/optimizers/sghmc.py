@@ -1,0 +1,152 @@
+r"""
+Stochastic gradient Hamiltonian Monte Carlo with steps that adapt to each coordinate's scale.
+
+Springenberg, Klein, Falkner & Hutter 2016, *Bayesian optimization with robust Bayesian neural networks*;
+Chen, Fox & Guestrin 2014, *Stochastic gradient Hamiltonian Monte Carlo*. For a target
+:math:`\propto e^{-U(v)}`, step size :math:`\epsilon` and friction :math:`\alpha`, every coordinate has the
+step :math:`\eta = \epsilon^2 / \sqrt{s}`, s being the running average of its squared gradients:
+
+.. math::
+    p \leftarrow (1 - \alpha) p - \eta \hat{\nabla} U + N(0, 2 (\alpha - \beta) \eta),
+    \quad v \leftarrow v + p .
+
+The average runs over a window that adapts too, :math:`t \leftarrow 1 + t (1 - g^2 / s)` with g the average
+of the gradients: short while they point one way, long when they are noise.
+
+A gradient of variance V, from minibatches and draws, brings noise of its own: :math:`\beta = \eta V / 2` of
+it, which is left out, and where that is more than the friction takes up, the friction is raised to it. Else
+the states would spread too far. V is half of the mean squared difference of successive gradients: their
+draws are independent, and their states nearly the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import TensorType
+
+from ..numerics.draws import standard_normals
+from ..validation import check_number, check_positive_integer, check_positive_number
+
+__all__ = ["SGHMC"]
+
+_LEAST_SQUARE = 1e-12  # of gradients: a coordinate that has none keeps a finite step
+
+
+class SGHMC(tf.Module):
+    """
+    Scale-adapted SGHMC on any variables whose first axis is one of independent chains.
+
+    It is used as an optimiser is: :meth:`minimize` or :meth:`apply_gradients`, in a ``tf.function`` or not.
+    The loss is the mean over the chains of each one's potential U, the negative log density of all data,
+    or an unbiased estimate of it; the variables after each step are the chains' states. What other
+    parameters the loss has so get the gradient of the chains' average from the same evaluation.
+
+    A step is the same function of (seed, number of steps taken), whatever came before.
+
+    :param step_size: epsilon. At the posterior's own scale a full gradient has the variance of its precision,
+        so that a coordinate of precision c turns by epsilon c^(1/4) a step: it is to be well below 1.
+    :param momentum_decay: alpha, in (0, 1].
+    :param burn_in: steps during which scales are adapted; afterwards they stay, as the states are then a
+        Markov chain.
+    :param seed: of the noise.
+    """
+
+    def __init__(
+        self,
+        step_size: float = 0.05,
+        momentum_decay: float = 0.01,
+        *,
+        burn_in: int = 2000,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.step_size = check_positive_number(step_size, "step_size")
+        self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
+        self.burn_in = check_positive_integer(burn_in, "burn_in")
+        self.seed = check_positive_integer(seed + 1, "seed + 1") - 1
+        self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._slots: list[_Slot] = []
+
+    def __repr__(self) -> str:
+        names = ("step_size", "momentum_decay", "burn_in", "seed")
+        return f"SGHMC({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def build(self, variables: Sequence[tf.Variable]) -> None:
+        """Make momenta and averages for the variables, which then are always these."""
+        if self._slots:
+            if len(self._slots) != len(variables):
+                raise ValueError(
+                    f"variables: expected the {len(self._slots)} of the first step, got {len(variables)}."
+                )
+            return
+        with tf.init_scope():
+            self._slots = [_Slot(variable) for variable in variables]
+
+    @tf.autograph.experimental.do_not_convert
+    def minimize(self, loss_fn: Callable[[], tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
+        """
+        One step on a loss.
+
+        :param loss_fn: the mean over the chains of their potentials, a function without arguments.
+        :param variables: the chains' states, [C, ...] each: variables, or unconstrained GPflow parameters.
+        :return: the loss before the step.
+        """
+        variables = [getattr(v, "unconstrained_variable", v) for v in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = loss_fn()
+        self.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return loss
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[TensorType, tf.Variable]]) -> None:
+        """
+        One step from gradients that are known.
+
+        :param grads_and_vars: gradients of the loss, see :meth:`minimize`, and the variables they are of.
+        """
+        gradients, variables = zip(*grads_and_vars)
+        self.build(variables)
+        seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
+        noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
+        adapting = self.iterations < self.burn_in
+        for gradient, v, noise, slot in zip(gradients, variables, noises, self._slots):
+            gradient = gradient * tf.cast(v.shape[0], v.dtype)  # each chain's own potential
+            rate = tf.where(adapting, 1.0 / (slot.windows + 1.0), tf.zeros_like(v))
+
+            def average(old: tf.Variable, new: tf.Tensor, rate: tf.Tensor = rate) -> tf.Tensor:
+                return old.assign_add(rate * (new - old))
+
+            mean = average(slot.means, gradient)
+            square = tf.maximum(average(slot.squares, tf.square(gradient)), _LEAST_SQUARE)
+            difference = gradient - slot.previous
+            variance = average(slot.variances, 0.5 * tf.square(difference))
+            window = 1.0 + slot.windows * (1.0 - tf.square(mean) / square)
+            slot.windows.assign(tf.where(adapting, window, slot.windows))
+            slot.previous.assign(gradient)
+            eta = self.step_size**2 * tf.math.rsqrt(square)
+            own = 0.5 * eta * variance  # of the friction: what the gradient's own noise takes up
+            alpha = tf.minimum(tf.maximum(own, self.momentum_decay), 1.0)
+            noise *= tf.sqrt(2.0 * eta * tf.maximum(alpha - own, 0.0))
+            p = slot.momenta.assign((1.0 - alpha) * slot.momenta - eta * gradient + noise)
+            v.assign_add(p)
+        self.iterations.assign_add(1)
+
+
+class _Slot(tf.Module):
+    """What is kept of each coordinate of a variable."""
+
+    def __init__(self, variable: tf.Variable) -> None:
+        super().__init__()
+
+        def zeros() -> tf.Variable:
+            return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+
+        self.momenta, self.previous = zeros(), zeros()
+        self.means, self.squares, self.variances = zeros(), zeros(), zeros()
+        # Of one step: the first gradient is half of the first scale.
+        self.windows = tf.Variable(tf.ones(variable.shape, variable.dtype), trainable=False)

@@ -1,0 +1,115 @@
+"""The posterior over inducing outputs as the states of Markov chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import Module, Parameter
+
+from ..layers import GPLayer
+from ..validation import check_positive_integer
+
+__all__ = ["SampledPosterior", "spread"]
+
+
+class SampledPosterior(Module):
+    """
+    States of Markov chains over the whitened inducing outputs v of all layers, whose prior is N(0, I): where
+    the chains are now, and the last of the states that were kept.
+
+    :param layers: the layers whose inducing outputs they are. Only their sizes are kept.
+    :param num_chains: C, chains that run side by side.
+    :param num_kept: R, states of each chain that are kept: the last ones.
+    :param initial_scale: standard deviation of the states that the chains start from.
+    :param seed: of these.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        num_chains: int,
+        num_kept: int,
+        *,
+        initial_scale: float = 0.01,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.num_chains = check_positive_integer(num_chains, "num_chains")
+        self.num_kept = check_positive_integer(num_kept, "num_kept")
+        rng, float_type = np.random.default_rng(seed), gpflow.default_float()
+        shapes = [[num_chains, layer.num_latent_gps, layer.num_inducing] for layer in layers]
+        starts: list[np.ndarray] = [
+            (initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes
+        ]
+        self._prior = tfp.distributions.Normal(*np.array([0.0, 1.0], float_type))
+        self.chains = [Parameter(start, prior=self._prior) for start in starts]
+        self.kept = [
+            tf.Variable(np.zeros([num_kept, *start.shape], float_type), trainable=False)
+            for start in starts
+        ]
+        self.times_kept = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    @property
+    def variables_of_chains(self) -> list[tf.Variable]:
+        """What a sampler moves: [C, T_l, M_l] for each layer."""
+        return [chain.unconstrained_variable for chain in self.chains]
+
+    @property
+    def variables_kept(self) -> list[tf.Variable]:
+        """What predictions are made of."""
+        return [*self.kept, self.times_kept]
+
+    def keep(self) -> None:
+        """Keep the present states, in place of the oldest ones."""
+        slot = tf.cast(self.times_kept % self.num_kept, tf.int32)
+        for kept, chain in zip(self.kept, self.chains):
+            kept.scatter_nd_update([[slot]], tf.convert_to_tensor(chain)[None])
+        self.times_kept.assign_add(1)
+
+    def forget(self) -> None:
+        """Keep none: predictions are of the present states until others are kept."""
+        self.times_kept.assign(0)
+
+    def log_prior(self) -> tf.Tensor:
+        """Log density of each chain's state under the prior, [C]."""
+        return tf.add_n([tf.reduce_sum(self._prior.log_prob(v), axis=[1, 2]) for v in self.chains])
+
+    def states(self) -> list[tf.Tensor]:
+        """
+        All kept states, oldest first, [R', C, T_l, M_l] for each layer: the present ones alone, R' = 1,
+        where none has been kept.
+        """
+        filled = tf.cast(tf.minimum(self.times_kept, self.num_kept), tf.int32)
+        first = tf.cast(self.times_kept % self.num_kept, tf.int32)
+        full = self.times_kept > self.num_kept
+        order = (tf.range(filled) + tf.where(full, first, 0)) % self.num_kept
+        return [
+            tf.ensure_shape(
+                tf.cond(
+                    filled > 0,
+                    lambda kept=kept: tf.gather(kept, order),
+                    lambda chain=chain: tf.convert_to_tensor(chain)[None],
+                ),
+                [None, *chain.shape],
+            )
+            for kept, chain in zip(self.kept, self.chains)
+        ]
+
+    def thinned(self, states: Sequence[tf.Tensor], num_samples: int) -> list[tf.Tensor]:
+        """
+        S of the states, spread evenly over chains and time, or each several times: [S, T_l, M_l].
+
+        :param states: as :meth:`states` gives them.
+        :param num_samples: S.
+        """
+        return [spread(tf.reshape(v, [-1, *v.shape[2:]]), num_samples) for v in states]
+
+
+def spread(states: tf.Tensor, num_samples: int) -> tf.Tensor:
+    """S of the states [R, T, M], evenly spread, or each of them several times: [S, T, M]."""
+    return tf.gather(states, tf.range(num_samples) * tf.shape(states)[0] // num_samples)

@@ -1,0 +1,77 @@
+"""The chains of sampled models as part of a training step."""
+
+from __future__ import annotations
+
+__all__ = ["MovingChains", "moving_chains"]
+
+from collections.abc import Sequence
+
+import gpflow
+import tensorflow as tf
+
+from gpflow_deep.models import SampledDeepGP
+from gpflow_deep.optimizers import SGHMC
+
+
+class MovingChains:
+    """
+    The chains of a model, which a sampler moves a step at a time, and of whose states some are kept.
+
+    It is called as natural gradients are.
+
+    :param sampler: What moves them.
+    :param model: Whose they are.
+    """
+
+    def __init__(self, sampler: SGHMC, model: SampledDeepGP) -> None:
+        self.sampler = sampler
+        self.variables = model.inducing_posterior.variables_of_chains
+        self.kept = model.inducing_posterior.variables_kept
+        sampler.build(self.variables)
+
+    @property
+    def iterations(self) -> tf.Variable:
+        """Steps taken."""
+        return self.sampler.iterations
+
+    def apply_gradients(self, gradients: Sequence[tf.Tensor], model: SampledDeepGP) -> None:
+        """
+        One step, and its state kept where it is time.
+
+        :param gradients: Of the loss with respect to `variables`.
+        """
+        self.sampler.apply_gradients(zip(gradients, self.variables, strict=True))
+
+        def keep() -> tf.Tensor:
+            model.inducing_posterior.keep()
+            return tf.constant(True)
+
+        due = self.sampler.iterations % model.keep_every == 0
+        tf.cond(due, keep, lambda: tf.constant(False))
+
+
+def moving_chains(
+    sampler: SGHMC | None, model: gpflow.models.BayesianModel, steps: int, seed: int
+) -> MovingChains | None:
+    """
+    The chains of a model, ready to be moved; None for a model that has none.
+
+    :param sampler: None for one with the model's step size, and three quarters of the steps for burn-in.
+    :raises TypeError: It is no sampler.
+    :raises ValueError: The model has no chains for it.
+    """
+    if sampler is not None and not isinstance(sampler, SGHMC):
+        raise TypeError(
+            f"sampler: expected gpflow_deep.optimizers.SGHMC, got {type(sampler).__name__}."
+        )
+    if not isinstance(model, SampledDeepGP):
+        if sampler is not None:
+            raise ValueError(
+                f"sampler: expected none for {type(model).__name__}, which has no chains, got {sampler!r}."
+            )
+        return None
+    if sampler is None:
+        sampler = SGHMC(
+            model.step_size, model.momentum_decay, burn_in=max(1, 3 * steps // 4), seed=seed
+        )
+    return MovingChains(sampler, model)
