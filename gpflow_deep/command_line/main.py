@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gpflow_deep.command_line.quiet import import_tensorflow
 from gpflow_deep.command_line.studies import benchmark, report
 
 __all__ = ["main"]
@@ -28,8 +29,6 @@ _CHECKPOINTS = "checkpoints"
 @click.version_option(package_name="gpflow_deep")
 def main() -> None:
     """Deep Gaussian processes: fit them to tables, predict with them, compare them."""
-    # Must be set before TensorFlow is imported: its start-up messages help nobody here.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Figures are written, never shown.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -40,6 +39,7 @@ def main() -> None:
 def demo(output: Path, quick: bool) -> None:
     """Compare one layer and two on real data: numbers and classes, with figures."""
     with _plain_errors():
+        import_tensorflow()
         from gpflow_deep.command_line.demo import run_demo
 
         run_demo(output, quick=quick)
@@ -49,6 +49,7 @@ def demo(output: Path, quick: bool) -> None:
 def models() -> None:
     """What the names for --model mean."""
     with _plain_errors():
+        import_tensorflow()
         from gpflow_deep.presets import get, names
 
         click.echo("auto  The best of several by held-out log density, or a mixture of them.")
@@ -119,6 +120,7 @@ def fit(
 
         table = read_table(data, separator, encoding)
         require(table, [target, *exclude], data)
+        import_tensorflow()
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
 
@@ -183,6 +185,7 @@ def predict(
     """
     with _plain_errors():
         levels = _probabilities(quantiles)
+        import_tensorflow()
         from gpflow_deep.command_line.fitting import FittedTable, predict_table, score
         from gpflow_deep.command_line.tables import read_table, require, stream_table
         from gpflow_deep.estimators.files import check_writable

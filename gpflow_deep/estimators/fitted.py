@@ -11,6 +11,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_deep.models import GlobalInducingBNN
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
 
@@ -178,6 +179,8 @@ def _num_points(model: Any) -> int:
     """Rows of data from which the model's parameters get their shapes."""
     if isinstance(model, ExactGP):
         return int(model.inputs.shape[0])
+    if isinstance(model, GlobalInducingBNN):
+        return 1 if model.inducing_inputs is None else int(model.inducing_inputs.shape[0])
     return int(model.layers[0].num_inducing)
 
 
