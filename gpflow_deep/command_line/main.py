@@ -21,6 +21,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
 _POSITIVE = click.FloatRange(min=0.0, min_open=True)
 
+_SECONDS = 180.0  # of training, where nothing is said
 _FIT = "fit.zip"
 _CHECKPOINTS = "checkpoints"
 
@@ -72,8 +73,10 @@ def models() -> None:
 @click.option("--encoding", help="Of the file; found from the file by default.")
 @click.option("--model", default="auto", help="Which model; see gpflow-deep models.")
 @click.option("--layers", "num_layers", type=_COUNT, default=2, help="Layers of deep models.")
-@click.option("--time-limit", type=_POSITIVE, default=180.0, help="Seconds of training, about.")
-@click.option("--steps", type=_COUNT, help="Training steps, instead of a time limit.")
+@click.option(
+    "--time-limit", type=_POSITIVE, help="Seconds of training.  [default: 180, none with --steps]"
+)
+@click.option("--steps", type=_COUNT, help="Training steps, at most.")
 @click.option("--num-inducing", type=_COUNT, help="Inducing points of each layer.")
 @click.option("--kernel", type=click.Choice(["rbf", "matern12", "matern32", "matern52"]))
 @click.option("--likelihood", type=click.Choice(["gaussian", "student-t"]), help="Of numbers.")
@@ -106,7 +109,7 @@ def fit(
     changes: tuple[str, ...],
     seed: int,
     overwrite: bool,
-    time_limit: float,
+    time_limit: float | None,
     **options: Any,
 ) -> None:
     """
@@ -125,25 +128,25 @@ def fit(
         from gpflow_deep.estimators.persistence import check_output
 
         check_output(output / _FIT, overwrite)
-        limit = None if options["steps"] else time_limit
-        _tell(
-            f"{len(table)} rows. Training takes "
-            + (f"about {limit:.0f} s (--time-limit)." if limit else f"{options['steps']} steps.")
-        )
-        fitted = fit_table(
-            table,
-            target,
-            task=task,
-            exclude=exclude,
-            tell=_tell,
-            float=dtype,
-            time_limit=limit,
-            settings=_changed(changes),
-            random_state=seed,
-            checkpoint_dir=str(output / _CHECKPOINTS),
-            verbose=2,
-            **options,
-        )
+        limit = time_limit or (None if options["steps"] else _SECONDS)
+        takes = [f"{options['steps']} steps"] if options["steps"] else []
+        takes += [f"at most {limit:g} s (--time-limit)"] if limit else []
+        _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
+        with _going_on_later():
+            fitted = fit_table(
+                table,
+                target,
+                task=task,
+                exclude=exclude,
+                tell=_tell,
+                float=dtype,
+                time_limit=limit,
+                settings=_changed(changes),
+                random_state=seed,
+                checkpoint_dir=str(output / _CHECKPOINTS),
+                verbose=2,
+                **options,
+            )
         fitted.save(output / _FIT, overwrite=overwrite)
         import shutil
 
@@ -270,6 +273,16 @@ def _tell(*messages: str) -> None:
     """To standard error: standard output is for predictions."""
     for message in messages:
         click.echo(message, err=True)
+
+
+@contextmanager
+def _going_on_later() -> Iterator[None]:
+    """After Ctrl-C, say what becomes of the work."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _tell("\nInterrupted. The same command goes on from the last checkpoint.")
+        raise
 
 
 @contextmanager

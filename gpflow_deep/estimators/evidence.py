@@ -18,6 +18,7 @@ from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
 
 from .rows import Rows
+from .tails import Tails
 
 __all__ = ["condition", "fit_exact"]
 
@@ -31,19 +32,19 @@ _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 
 def fit_exact(
     name: str, rows: Rows, settings: Settings, seed: int, seconds: float | None = None
-) -> tuple[ExactGP, Settings]:
+) -> tuple[ExactGP, Settings, Tails]:
     """
     Hyperparameters by L-BFGS on the evidence of up to a thousand rows, from the best of several starts and,
     unless the settings name one, kernels on some hundreds; predictions from up to 5000 rows, drawn at random
     where there are more. In the end all variances get the factor that is best for these rows, each predicted
-    from the others, which leaves the mean as it is.
+    from the others, which leaves the mean as it is, and the predictions the tails of these errors.
 
     :param name: of the preset.
     :param rows: standardised.
     :param settings: name the kernel and the floor of the noise.
     :param seed: of the draw of rows.
     :param seconds: for the evidence; below ten, of half as many rows.
-    :return: the model, and the settings with the kernel taken.
+    :return: the model, the settings with the kernel taken, and the tails.
     """
     started, limit = time.perf_counter(), np.inf if seconds is None else seconds
     order = np.random.default_rng(seed).permutation(len(rows.X))
@@ -70,8 +71,7 @@ def fit_exact(
         _maximise(best, compiled(best.training_loss), _ITERATIONS, started + limit)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
-    _calibrate(best)
-    return best, settings
+    return best, settings, _calibrate(best)
 
 
 def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:
@@ -82,16 +82,21 @@ def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: i
     return _with_hyperparameters(_model(name, rows, settings, seed), model)
 
 
-def _calibrate(model: ExactGP) -> None:
-    """The evidence of some rows makes variances that are too small for the others."""
-    factor = float(np.average(model.leave_one_out(), axis=0, weights=model.weights).mean())
+def _calibrate(model: ExactGP) -> Tails:
+    """
+    The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
+    than a Gaussian's: both by each row predicted from the others.
+    """
+    errors = np.asarray(model.leave_one_out(), np.float64)
+    factor, tails = Tails.of(errors, np.asarray(model.weights, np.float64))
     noise = model.likelihood.variance
-    # Both, or neither: else the mean would change. The noise has a floor.
+    # Signal and noise alike: else the mean would change. The noise has a floor.
     factor = max(
         factor, 1.001 * float(model.likelihood.variance_lower_bound) / float(noise.numpy())
     )
     for variance in (model.kernel.variance, noise):
         variance.assign(factor * variance)
+    return tails
 
 
 def _model(name: str, rows: Rows, settings: Settings, seed: int) -> ExactGP:

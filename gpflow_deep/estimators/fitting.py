@@ -60,8 +60,9 @@ def fit_family(
     preset = get(name)
     settings = preset.settings(settings)
     tf.random.set_seed(seed)
+    tails = None
     if name in EXACT:
-        model, settings = fit_exact(name, train, settings, seed, seconds)
+        model, settings, tails = fit_exact(name, train, settings, seed, seconds)
         report: dict[str, float] = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
@@ -85,6 +86,7 @@ def fit_family(
         gpflow.config.default_jitter(),
         model,
         report,
+        tails,
     )
 
 

@@ -252,7 +252,7 @@ def _shown(run: Progress, time_limit: float | None) -> dict[str, str]:
     """What the progress bar says beside the way and the time."""
     shown = {"elbo": f"{-run.losses[-1]:.5g}"}
     if time_limit is not None:
-        shown = {"limit": f"{time_limit:g} s", "steps": str(run.step), **shown}
+        shown = {"limit": f"{time_limit:.3g} s", "steps": str(run.step), **shown}
     if run.validations:
         shown["validation"] = f"{run.validations[-1][1]:.5g}"
     return shown
