@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gpflow_deep.command_line.quiet import import_tensorflow
 from gpflow_deep.command_line.studies import benchmark, report
 
 __all__ = ["main"]
@@ -20,6 +21,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
 _POSITIVE = click.FloatRange(min=0.0, min_open=True)
 
+_SECONDS = 180.0  # of training, where nothing is said
 _FIT = "fit.zip"
 _CHECKPOINTS = "checkpoints"
 
@@ -28,8 +30,6 @@ _CHECKPOINTS = "checkpoints"
 @click.version_option(package_name="gpflow_deep")
 def main() -> None:
     """Deep Gaussian processes: fit them to tables, predict with them, compare them."""
-    # Must be set before TensorFlow is imported: its start-up messages help nobody here.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Figures are written, never shown.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -40,6 +40,7 @@ def main() -> None:
 def demo(output: Path, quick: bool) -> None:
     """Compare one layer and two on real data: numbers and classes, with figures."""
     with _plain_errors():
+        import_tensorflow()
         from gpflow_deep.command_line.demo import run_demo
 
         run_demo(output, quick=quick)
@@ -49,6 +50,7 @@ def demo(output: Path, quick: bool) -> None:
 def models() -> None:
     """What the names for --model mean."""
     with _plain_errors():
+        import_tensorflow()
         from gpflow_deep.presets import get, names
 
         click.echo("auto  The best of several by held-out log density, or a mixture of them.")
@@ -71,8 +73,10 @@ def models() -> None:
 @click.option("--encoding", help="Of the file; found from the file by default.")
 @click.option("--model", default="auto", help="Which model; see gpflow-deep models.")
 @click.option("--layers", "num_layers", type=_COUNT, default=2, help="Layers of deep models.")
-@click.option("--time-limit", type=_POSITIVE, default=180.0, help="Seconds of training, about.")
-@click.option("--steps", type=_COUNT, help="Training steps, instead of a time limit.")
+@click.option(
+    "--time-limit", type=_POSITIVE, help="Seconds of training.  [default: 180, none with --steps]"
+)
+@click.option("--steps", type=_COUNT, help="Training steps, at most.")
 @click.option("--num-inducing", type=_COUNT, help="Inducing points of each layer.")
 @click.option("--kernel", type=click.Choice(["rbf", "matern12", "matern32", "matern52"]))
 @click.option("--likelihood", type=click.Choice(["gaussian", "student-t"]), help="Of numbers.")
@@ -105,7 +109,7 @@ def fit(
     changes: tuple[str, ...],
     seed: int,
     overwrite: bool,
-    time_limit: float,
+    time_limit: float | None,
     **options: Any,
 ) -> None:
     """
@@ -119,29 +123,30 @@ def fit(
 
         table = read_table(data, separator, encoding)
         require(table, [target, *exclude], data)
+        import_tensorflow()
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
 
         check_output(output / _FIT, overwrite)
-        limit = None if options["steps"] else time_limit
-        _tell(
-            f"{len(table)} rows. Training takes "
-            + (f"about {limit:.0f} s (--time-limit)." if limit else f"{options['steps']} steps.")
-        )
-        fitted = fit_table(
-            table,
-            target,
-            task=task,
-            exclude=exclude,
-            tell=_tell,
-            float=dtype,
-            time_limit=limit,
-            settings=_changed(changes),
-            random_state=seed,
-            checkpoint_dir=str(output / _CHECKPOINTS),
-            verbose=2,
-            **options,
-        )
+        limit = time_limit or (None if options["steps"] else _SECONDS)
+        takes = [f"{options['steps']} steps"] if options["steps"] else []
+        takes += [f"at most {limit:g} s (--time-limit)"] if limit else []
+        _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
+        with _going_on_later():
+            fitted = fit_table(
+                table,
+                target,
+                task=task,
+                exclude=exclude,
+                tell=_tell,
+                float=dtype,
+                time_limit=limit,
+                settings=_changed(changes),
+                random_state=seed,
+                checkpoint_dir=str(output / _CHECKPOINTS),
+                verbose=2,
+                **options,
+            )
         fitted.save(output / _FIT, overwrite=overwrite)
         import shutil
 
@@ -183,6 +188,7 @@ def predict(
     """
     with _plain_errors():
         levels = _probabilities(quantiles)
+        import_tensorflow()
         from gpflow_deep.command_line.fitting import FittedTable, predict_table, score
         from gpflow_deep.command_line.tables import read_table, require, stream_table
         from gpflow_deep.estimators.files import check_writable
@@ -267,6 +273,16 @@ def _tell(*messages: str) -> None:
     """To standard error: standard output is for predictions."""
     for message in messages:
         click.echo(message, err=True)
+
+
+@contextmanager
+def _going_on_later() -> Iterator[None]:
+    """After Ctrl-C, say what becomes of the work."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _tell("\nInterrupted. The same command goes on from the last checkpoint.")
+        raise
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gpflow_deep.presets import Settings, get, recommended
+from gpflow_deep.presets.exact import EXACT
 
 from .evidence import condition
 from .fitted import FittedModel, Mixture, precision
@@ -22,13 +23,14 @@ from .fitting import fit_family
 from .limits import Limits
 from .rows import Rows, distinct_rows, hold_out
 from .scaling import Scaling
-from .selection import Candidate, candidates, select
+from .selection import Budget, Candidate, candidates, cross_validate, select
 
 __all__ = ["DeepGPEstimator"]
 
 _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
+_FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
 
 
 class DeepGPEstimator(BaseEstimator):
@@ -123,62 +125,74 @@ class DeepGPEstimator(BaseEstimator):
 
     def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
         likelihood = self._likelihood()
-        names = [self.model]
+        shallow, deep = [self.model], list[str]()
         if self.model == "auto":
-            names = candidates(len(train.X), likelihood)
-            if not np.array_equal(train.weights, np.rint(train.weights)):
-                names = [name for name in names if get(name).weights]
-            if held_out is None:
-                names = names[:1]  # nothing to judge by: what needs no judgement
+            counts = np.array_equal(train.weights, np.rint(train.weights))
+            shallow, deep = candidates(likelihood, weights=not counts)
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
+        budget = Budget(self.time_limit)
 
-        def fit(name: str, share: float) -> FittedModel:
+        def fit(
+            name: str,
+            train: Rows,
+            held_out: Rows | None,
+            *,
+            label: str,
+            steps: float = 1.0,
+            time: float = 1.0,
+            start: FittedModel | None = None,
+        ) -> FittedModel:
             settings = self._settings(name, train, likelihood)
-            steps = self.steps if self.steps is None else max(1, round(share * self.steps))
-            if self.steps is None and self.time_limit is None and share < 1.0:
-                steps = max(1, round(share * settings.steps))
-            seconds = None
-            if self.time_limit is not None and self.steps is None:
-                # The single-layer family, trials of the others, and two of them to the end.
-                seconds = self.time_limit * (1.0 if len(names) == 1 else 0.3 * share)
-            folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{share:g}"
-            self._tell(f"{name}: training" + (" for a short time." if share < 1.0 else "."))
-            return fit_family(
+            number = self.steps or (settings.steps if self.time_limit is None else None)
+            folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{label}"
+            self._tell(f"{name}: training, {label}.")
+            fitted = fit_family(
                 name,
                 settings,
                 train,
                 held_out,
                 num_outputs,
                 seed=self.random_seed_,
-                steps=steps,
-                seconds=seconds,
-                start=earlier.get(name),
+                steps=None if number is None else max(1, round(steps * number)),
+                seconds=budget.share(time),
+                start=earlier.get(name, start),
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,
             )
+            budget.spend(fitted.report["seconds"])
+            return fitted
 
-        if len(names) == 1:
-            fitted = fit(names[0], 1.0)
-            self.members_, self.weights_ = [fitted], np.ones(1)
-            tried = [Candidate(names[0], None, fitted.report["seconds"], 1.0)]
+        if deep and held_out is not None:
+            chosen = select(shallow, deep, fit, train, held_out, self._tell)
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS:
+            # A predictive objective overfits so few rows, and every family is fitted five times.
+            names = [*shallow, *deep[:1]]
+            chosen = cross_validate(
+                names, fit, train, self._is_classifier(), self.random_seed_, self._tell
+            )
+        else:  # nothing to choose, or nothing to choose by
+            fitted = fit(shallow[0], train, held_out, label="whole")
+            density = None
             if held_out is not None:
-                density = fitted.log_density(held_out.X, held_out.Y)
-                score = float(np.average(density, weights=held_out.weights))
-                tried = [replace(tried[0], log_density=score)]
-        else:
-            assert held_out is not None
-            self.members_, self.weights_, tried = select(names, fit, held_out, self._tell)
+                log_density = fitted.log_density(held_out.X, held_out.Y)
+                density = float(np.average(log_density, weights=held_out.weights))
+            tried = Candidate(shallow[0], density, fitted.report["seconds"], 1.0)
+            chosen = [fitted], np.ones(1), [tried]
+        self.members_, self.weights_, tried_families = chosen
         if held_out is not None:
-            everything = Rows(*(np.concatenate(pair) for pair in zip(train, held_out, strict=True)))
+            everything = distinct_rows(
+                *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
+            )
             self.members_ = [self._given(everything, member) for member in self.members_]
-        self.report_ = [asdict(candidate) for candidate in tried]
+        self.report_ = [asdict(candidate) for candidate in tried_families]
 
     def _given(self, rows: Rows, member: FittedModel) -> FittedModel:
         """An exact GP needs no held-out rows any more: it takes them in without more training."""
-        if member.name != "gp":
+        if member.name not in EXACT:
             return member
-        return member.with_model(condition(member.model, rows, member.settings, self.random_seed_))
+        again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
+        return member.with_model(again)
 
     def _settings(self, name: str, train: Rows, likelihood: str) -> Settings:
         settings = recommended(

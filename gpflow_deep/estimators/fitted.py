@@ -11,8 +11,12 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_deep import metrics
+from gpflow_deep.models import GlobalInducingBNN
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
+
+from .tails import Tails
 
 __all__ = ["FittedModel", "Mixture", "precision", "variables_of"]
 
@@ -53,6 +57,7 @@ class FittedModel:
     :param jitter: GPflow's default jitter while it was fitted.
     :param model: the GPflow model.
     :param report: what its training came to.
+    :param tails: of its predictions of observations, beyond the model's own.
     """
 
     name: str
@@ -64,6 +69,7 @@ class FittedModel:
     jitter: float
     model: Any
     report: dict[str, float] = field(default_factory=dict)
+    tails: Tails | None = None
     _posterior: Any = field(default=None, init=False, repr=False)
 
     def predict_f_mixture(self, X: np.ndarray) -> Mixture:
@@ -72,10 +78,13 @@ class FittedModel:
 
     def predict_y_mixture(self, X: np.ndarray) -> Mixture:
         """Components of new observations: means [S, N, P], variances [S, N, P], log weights [S]."""
-        return self._in_parts("predict_y_mixture", X)
+        mixture = self._in_parts("predict_y_mixture", X)
+        return mixture if self.tails is None else self.tails.mixture(*mixture)
 
     def log_density(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Log density of new observations, [N]."""
+        if self.tails is not None:
+            return metrics.log_density(Y, *self.predict_y_mixture(X))
         with precision(self.float_name, self.jitter):
             posterior = self._cached()
             return np.concatenate(
@@ -115,6 +124,7 @@ class FittedModel:
             "float_name": self.float_name,
             "jitter": self.jitter,
             "report": self.report,
+            "tails": self.tails,
             "num_points": _num_points(self.model),
         }
         return facts, {path: variable.numpy() for path, variable in self.variables().items()}
@@ -127,7 +137,7 @@ class FittedModel:
         :raises ValueError: where the arrays are not those of the model that the facts tell of.
         """
         facts = dict(facts)
-        num_points = facts.pop("num_points")
+        num_points, tails = facts.pop("num_points"), facts.pop("tails")
         settings = Settings(**facts.pop("settings"))
         with precision(facts["float_name"], facts["jitter"]):
             # The data only give the shapes of a model whose parameters are then all assigned.
@@ -138,7 +148,8 @@ class FittedModel:
                 Y = np.ones([num_points, facts["num_outputs"]])
             X, Y = X.astype(facts["float_name"]), Y.astype(facts["float_name"])
             model = get(facts["name"]).build(X, Y, settings, facts["seed"])
-            fitted = cls(settings=settings, model=model, **facts)
+            tails = tails and Tails(*map(tuple, tails))
+            fitted = cls(settings=settings, model=model, tails=tails, **facts)
             _assign(fitted.variables(), arrays)
         return fitted
 
@@ -178,6 +189,8 @@ def _num_points(model: Any) -> int:
     """Rows of data from which the model's parameters get their shapes."""
     if isinstance(model, ExactGP):
         return int(model.inputs.shape[0])
+    if isinstance(model, GlobalInducingBNN):
+        return 1 if model.inducing_inputs is None else int(model.inducing_inputs.shape[0])
     return int(model.layers[0].num_inducing)
 
 

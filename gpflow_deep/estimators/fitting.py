@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_deep import training
-from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get, scheduled
+from gpflow_deep.presets.exact import EXACT
 
 from .evidence import fit_exact
-from .fitted import FittedModel, variables_of
+from .fitted import FittedModel
 from .rows import Rows
+from .starting import take_over
 from .weighted import weighted_rows
 
 __all__ = ["fit_family"]
 
-_FEWEST_STEPS, _MOST_STEPS = 50, 50_000
+_MOST_STEPS = 50_000
 
 
 def fit_family(
@@ -48,9 +48,10 @@ def fit_family(
     :param held_out: rows by whose log density the best parameters are chosen; ``None`` for the last ones.
     :param num_outputs: columns of the targets, or number of classes.
     :param seed: of everything random.
-    :param steps: of training, with a schedule to match; by default those of the settings.
-    :param seconds: in their place, as many steps as fit in.
-    :param start: a fit of the same family and size, whose parameters are the initial ones.
+    :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
+        time allows.
+    :param seconds: not to be exceeded.
+    :param start: a fit whose parameters are the initial ones: of the same family and size, or an exact GP.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -59,21 +60,22 @@ def fit_family(
     preset = get(name)
     settings = preset.settings(settings)
     tf.random.set_seed(seed)
-    if name == "gp":
-        model, settings = fit_exact(train, settings, seed, seconds)
-        report: dict[str, float] = {"rows": len(train.X)}
+    tails = None
+    if name in EXACT:
+        model, settings, tails = fit_exact(name, train, settings, seed, seconds)
+        report: dict[str, float] = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
             train = train.repeated(name)
         model = preset.build(train.X, train.Y, settings, seed)
-        if steps is not None:
-            settings = scheduled(settings, steps)
-        elif seconds is not None:
-            settings = _in_time(model, train, settings, seconds, checkpoint_dir)
+        if steps is not None or seconds is not None:
+            settings = scheduled(settings, steps or _MOST_STEPS)
         if start is not None:
-            _take_over(model, start)
-        report = _train(model, train, held_out, settings, seed, checkpoint_dir, progress)
-    report["seconds"] = time.perf_counter() - started
+            take_over(model, start, train)
+        # What building took is not there for training.
+        limit = None if seconds is None else max(seconds - (time.perf_counter() - started), 1e-3)
+        report = _train(model, train, held_out, settings, seed, limit, checkpoint_dir, progress)
+    report["seconds"] = max(time.perf_counter() - started, report.get("seconds", 0.0))
     return FittedModel(
         name,
         settings,
@@ -84,6 +86,7 @@ def fit_family(
         gpflow.config.default_jitter(),
         model,
         report,
+        tails,
     )
 
 
@@ -93,6 +96,7 @@ def _train(
     held_out: Rows | None,
     settings: Settings,
     seed: int,
+    time_limit: float | None,
     checkpoint_dir: Path | None,
     progress: bool,
 ) -> dict[str, float]:
@@ -100,6 +104,7 @@ def _train(
     data, validation = (train.X, train.Y), held_out and (held_out.X, held_out.Y)
     options: dict[str, Any] = dict(
         steps=settings.steps,
+        time_limit=time_limit,
         batch_size=settings.batch_size,
         seed=seed,
         learning_rate=settings.learning_rate,
@@ -123,47 +128,5 @@ def _train(
         "rows": len(train.X),
         "steps": result.steps,
         "best_step": result.best_step or result.steps,
+        "seconds": result.seconds,  # of earlier runs too, if this one went on with one
     }
-
-
-def _in_time(
-    model: Any, train: Rows, settings: Settings, seconds: float, checkpoint_dir: Path | None
-) -> Settings:
-    """The schedule that fits into so many seconds; the same again for a run that is taken up."""
-    note = checkpoint_dir.with_name(f"{checkpoint_dir.name}-steps.json") if checkpoint_dir else None
-    if note is not None and note.exists():
-        return scheduled(settings, json.loads(note.read_text()))
-    tracing, one = _seconds_per_step(model, train, settings.batch_size)
-    steps = int(np.clip((seconds - 2.0 * tracing) / one, _FEWEST_STEPS, _MOST_STEPS))
-    if note is not None:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(steps))
-    return scheduled(settings, steps)
-
-
-def _seconds_per_step(model: Any, train: Rows, batch_size: int) -> tuple[float, float]:
-    """How long the first evaluation of the objective's gradient takes, which compiles it, and the next."""
-    batch = train.X[:batch_size], train.Y[:batch_size]
-    variables = model.trainable_variables
-
-    @compiled
-    def gradients() -> list[tf.Tensor]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss(batch)
-        return [g for g in tape.gradient(loss, variables) if g is not None]
-
-    times = []
-    for _ in range(4):
-        started = time.perf_counter()
-        gradients()[0].numpy()
-        times.append(time.perf_counter() - started)
-    return times[0], float(np.median(times[1:]))
-
-
-def _take_over(model: Any, start: FittedModel) -> None:
-    """Initial values from another fit, where the shapes are the same."""
-    new = variables_of(model)
-    for path, old in start.variables().items():
-        if path in new and new[path].shape == old.shape:
-            new[path].assign(old)

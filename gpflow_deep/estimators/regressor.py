@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from gpflow_deep import metrics
 
 from .base import DeepGPEstimator
-from .fitted import Mixture
+from .fitted import FittedModel, Mixture
 
 __all__ = ["DeepGPRegressor"]
 
@@ -137,7 +137,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         for member, count in zip(self.members_, counts, strict=True):
             if count:
                 F = member.sample_f(inputs, int(count))  # [S, N, P]
-                draws.append(F + _noise(member, F.shape, rng))
+                draws.append(_observed(member, inputs, F, rng))
         Y = self.scaling_.Y_mean + self.scaling_.Y_scale * np.concatenate(draws)
         Y = np.moveaxis(rng.permutation(Y), 0, -1)  # [N, P, S]
         return Y[:, 0] if self._flat_target_ else Y
@@ -171,8 +171,15 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         return values[..., 0] if self._flat_target_ else values
 
 
-def _noise(member: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> np.ndarray:
+def _observed(
+    member: FittedModel, inputs: np.ndarray, F: np.ndarray, rng: np.random.RandomState
+) -> np.ndarray:
+    """Draws of observations from draws of the functions, both [S, N, P]."""
     likelihood = member.model.likelihood
     if member.settings.likelihood == "student-t":
-        return likelihood.scale.numpy() * rng.standard_t(likelihood.df, size=shape)
-    return np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(shape)
+        return F + likelihood.scale.numpy() * rng.standard_t(likelihood.df, size=F.shape)
+    Y = F + np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(F.shape)
+    if member.tails is None:
+        return Y
+    means, _, _ = member.predict_f_mixture(inputs)  # of one component, like all that have tails
+    return means + np.sqrt(member.tails.draw((*F.shape[:2], 1), rng)) * (Y - means)

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Rows", "distinct_rows", "hold_out"]
+__all__ = ["Rows", "distinct_rows", "folds", "hold_out"]
+
+_MOST_OBSERVATIONS = 10**7  # to draw from one by one
 
 
 class Rows(NamedTuple):
@@ -40,8 +42,7 @@ class Rows(NamedTuple):
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
     """
     Rows of the same input and target as one, and those of no weight left out, in an order that does not
-    depend on theirs: a row of weight two is the same as the row twice, and no held-out row has its twin among
-    the others.
+    depend on theirs: a row of weight two is the same as the row twice.
 
     :param X: inputs [N, D].
     :param Y: targets [N, P].
@@ -59,16 +60,50 @@ def hold_out(rows: Rows, fraction: float, most: int, seed: int, classes: bool) -
     """
     Rows to train on, and rows drawn without replacement to score by.
 
-    :param fraction: of the rows.
+    What is drawn are observations: of a row that counts twice, one may be held out and one not. In data with
+    repeated rows new ones repeat them too, and a model that does not learn them by heart is the worse one.
+    Where the weights are no counts, or very large ones, whole rows are drawn.
+
+    :param fraction: of the observations.
     :param most: no more than these are worth their time.
     :param seed: of the draw.
     :param classes: whether the targets are classes, each of which the rows to train on then have.
     """
-    order = np.random.default_rng(seed).permutation(len(rows.X))
+    times = np.rint(rows.weights).astype(int)
+    counts = bool(np.allclose(times, rows.weights)) and times.sum() <= _MOST_OBSERVATIONS
+    observations = np.repeat(np.arange(len(rows.X)), times if counts else 1)
+    order = np.random.default_rng(seed).permutation(observations)
     number = min(round(fraction * len(order)), most)
     if classes:
         # The first of each class goes to the end of the line, out of reach.
         _, first = np.unique(rows.Y[order, 0], return_index=True)
         number = min(number, len(order) - len(first))
         order = np.concatenate([np.delete(order, first), order[first]])
-    return rows.take(np.sort(order[number:])), rows.take(np.sort(order[:number]))
+    return _counted(rows, order[number:], counts), _counted(rows, order[:number], counts)
+
+
+def _counted(rows: Rows, observations: np.ndarray, counts: bool) -> Rows:
+    """The rows that observations are of, with their weights."""
+    chosen, times = np.unique(observations, return_counts=True)
+    taken = rows.take(chosen)
+    return taken._replace(weights=times.astype(taken.weights.dtype)) if counts else taken
+
+
+def folds(rows: Rows, number: int, seed: int, classes: bool) -> np.ndarray:
+    """
+    The part of each row in a cross-validation, [N], drawn at random.
+
+    :param number: of parts, of equal size but for a row.
+    :param seed: of the draw.
+    :param classes: whether the targets are classes, of which every part has its share. One row of each is in
+        no part, -1, so that it is always trained on.
+    """
+    order = np.random.default_rng(seed).permutation(len(rows.X))
+    fold = np.arange(len(order)) % number
+    if classes:
+        order = order[np.argsort(rows.Y[order, 0], kind="stable")]
+        _, first = np.unique(rows.Y[order, 0], return_index=True)
+        fold[first] = -1
+    result = np.empty(len(order), int)
+    result[order] = fold
+    return result

@@ -1,33 +1,61 @@
-"""Which family: short fits of several, the best trained on and mixed."""
+"""Which families: short fits of several, the best trained to its end, and all mixed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpflow_deep.numerics.linalg import FactorisationError
+from gpflow_deep.presets import get
+from gpflow_deep.presets.exact import EXACT
 from gpflow_deep.training import TrainingError
 
 from .fitted import FittedModel
-from .rows import Rows
+from .rows import Rows, folds
 from .stacking import stacking_weights
 
-__all__ = ["Candidate", "candidates", "select"]
+__all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
 
-_EXACT_ROWS = 5000  # an exact GP of more takes minutes and gigabytes
-_SHORT = 0.25  # share of the training that tells which families are worth the rest
-_FINALISTS = 2
+#: Families worth a try, by likelihood: those of a single layer, which are fitted to their end, and deep ones.
+#: A predictive objective overfits classes.
+_FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "gaussian": (EXACT, ("mean-field", "dspp")),
+    "student-t": (("svgp",), ("mean-field", "dspp")),
+    "bernoulli": (("svgp",), ("mean-field",)),
+    "softmax": (("svgp",), ("mean-field",)),
+}
 
-#: (name, share of the training) -> the fit
-Fit = Callable[[str, float], FittedModel]
+_SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
+_SHARE = 0.2  # of the time that is left, for every fit but the last
+_FOLDS = 4
+
+Mixed = tuple[list[FittedModel], np.ndarray, list["Candidate"]]
+
+
+class Fit(Protocol):
+    """Trains a family for a share of its steps and of the time that is left, the label telling fits apart."""
+
+    def __call__(
+        self,
+        name: str,
+        train: Rows,
+        held_out: Rows | None,
+        *,
+        label: str,
+        steps: float = 1.0,
+        time: float = 1.0,
+        start: FittedModel | None = None,
+    ) -> FittedModel:
+        """Of rows to train on and rows to stop by; `start` has the initial values."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A family that was tried, and how it did on the held-out rows, if there were any."""
+    """A family that was tried, and how it did on rows that it was not trained on, if there were any."""
 
     name: str
     log_density: float | None
@@ -36,77 +64,172 @@ class Candidate:
     error: str = ""
 
 
-def candidates(num_rows: int, likelihood: str) -> list[str]:
+class Budget:
     """
-    The families that are worth a try.
+    The time for several fits.
 
-    :param num_rows: training rows, distinct ones.
-    :param likelihood: as `Settings.likelihood` has it.
+    :param seconds: in all; ``None`` for no limit.
     """
-    exact = likelihood == "gaussian" and num_rows <= _EXACT_ROWS
-    # With an exact GP there is nothing for a sparse one to add.
-    return [
-        "gp" if exact else "svgp",
-        "mean-field",
-        *(["dspp"] if likelihood == "gaussian" else []),
-    ]
+
+    def __init__(self, seconds: float | None) -> None:
+        self._left = seconds
+
+    def share(self, share: float) -> float | None:
+        """Seconds: a share of those left."""
+        return None if self._left is None else share * self._left
+
+    def spend(self, seconds: float) -> None:
+        """Leave fewer, but some: every fit takes a step."""
+        if self._left is not None:
+            self._left = max(self._left - seconds, 1e-3)
+
+
+def candidates(likelihood: str, weights: bool) -> tuple[list[str], list[str]]:
+    """
+    The families that are worth a try: those of a single layer, and deep ones.
+
+    :param likelihood: as `Settings.likelihood` has it.
+    :param weights: whether rows have weights that are no counts, which not all take.
+    """
+    shallow, deep = (
+        [name for name in names if get(name).weights or not weights]
+        for names in _FAMILIES[likelihood]
+    )
+    return shallow, deep
 
 
 def select(
-    names: Sequence[str], fit: Fit, held_out: Rows, tell: Callable[[str], None]
-) -> tuple[list[FittedModel], np.ndarray, list[Candidate]]:
+    shallow: Sequence[str],
+    deep: Sequence[str],
+    fit: Fit,
+    train: Rows,
+    held_out: Rows,
+    tell: Callable[[str], None],
+) -> Mixed:
     """
-    Fit all families for a short time, then the two best at the held-out rows, and the single-layer one, to
-    the end; mix these by stacking weights.
+    Fit the single-layer families to their end and the deep ones, from there, for a short time; let the best
+    of these go on to its end, and mix all by stacking weights. A family that fails is left out.
 
-    A family that fails is left out.
-
-    :param names: the families, the first of one layer.
-    :param fit: trains one, for a share of the time it can have.
+    :param shallow: the families of a single layer, whose first the deep ones start from.
+    :param deep: the others.
+    :param fit: trains one.
+    :param train: rows to train on.
     :param held_out: rows to judge by.
     :param tell: takes lines on what is being done.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
-    trials: dict[str, tuple[FittedModel, np.ndarray]] = {}
-    failed: list[Candidate] = []
+    tried = _Tried(held_out, tell)
 
-    def attempt(name: str, share: float) -> None:
+    def attempt(name: str, label: str, **shares: Any) -> None:
+        def scored() -> tuple[FittedModel, np.ndarray]:
+            fitted = fit(name, train, held_out, label=label, **shares)
+            return fitted, fitted.log_density(held_out.X, held_out.Y)
+
+        tried.attempt(name, scored)
+
+    for name in shallow:
+        attempt(name, "whole", time=_SHARE)
+    for name in deep:
+        attempt(name, "short", steps=_SHORT, time=_SHARE, start=tried.fitted(shallow[0]))
+    if best := tried.best(deep):
+        attempt(best, "whole", start=tried.fitted(best))
+    return tried.mixed()
+
+
+def cross_validate(
+    names: Sequence[str],
+    fit: Fit,
+    rows: Rows,
+    classes: bool,
+    seed: int,
+    tell: Callable[[str], None],
+) -> Mixed:
+    """
+    Where rows are too few to hold any out: all of them in turn, a quarter at a time. The families are then
+    fitted to all rows and mixed by stacking weights. A family that fails is left out.
+
+    :param names: the families.
+    :param fit: trains one.
+    :param rows: to train on.
+    :param classes: whether the targets are classes.
+    :param seed: of the folds.
+    :param tell: takes lines on what is being done.
+    :return: the members, their weights, and what was tried.
+    :raises TrainingError: where all families fail.
+    """
+    fold = folds(rows, _FOLDS, seed, classes)
+    judged = rows.take(np.flatnonzero(fold >= 0))
+    tried = _Tried(judged, tell)
+    to_come = len(names) * (_FOLDS + 1)
+    for name in names:
+
+        def scored(name: str = name) -> tuple[FittedModel, np.ndarray]:
+            nonlocal to_come
+            density = np.zeros(len(rows.X))
+            for k in range(_FOLDS):
+                part = rows.take(np.flatnonzero(fold != k))
+                fitted = fit(name, part, None, label=f"fold-{k}", steps=_SHORT, time=1.0 / to_come)
+                out = rows.take(np.flatnonzero(fold == k))
+                density[fold == k] = fitted.log_density(out.X, out.Y)
+                to_come -= 1
+            whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
+            to_come -= 1
+            return whole, density[fold >= 0]
+
+        tried.attempt(name, scored)
+    return tried.mixed()
+
+
+class _Tried:
+    """What has been fitted, with the log densities of the rows to judge by."""
+
+    def __init__(self, judged: Rows, tell: Callable[[str], None]) -> None:
+        self._judged, self._tell = judged, tell
+        self._fits: dict[str, tuple[FittedModel, np.ndarray]] = {}
+        self._failed: dict[str, Candidate] = {}
+
+    def attempt(self, name: str, fit: Callable[[], tuple[FittedModel, np.ndarray]]) -> None:
+        """Fit a family, perhaps again; of two fits the better one counts: what overfits is kept short."""
         started = time.perf_counter()
         try:
-            fitted = fit(name, share)
-            density = fitted.log_density(held_out.X, held_out.Y)
+            fitted, density = fit()
         except (TrainingError, FactorisationError) as error:
-            failed.append(Candidate(name, None, time.perf_counter() - started, error=str(error)))
-            tell(f"{name}: failed, left out.")
+            if name not in self._fits:
+                seconds = time.perf_counter() - started
+                self._failed[name] = Candidate(name, None, seconds, error=str(error))
+            self._tell(f"{name}: failed, left out.")
             return
-        trials[name] = fitted, density
-        tell(f"{name}: log density {_mean(density, held_out):.3f} on held-out rows.")
+        self._tell(f"{name}: log density {self._mean(density):.3f} on held-out rows.")
+        if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]):
+            self._fits[name] = fitted, density
 
-    first, *deep = names
-    attempt(first, 1.0)
-    for name in deep:
-        attempt(name, _SHORT)
-    best = sorted(trials, key=lambda name: -_mean(trials[name][1], held_out))
-    for name in [name for name in best if name != first][:_FINALISTS]:
-        short = trials.pop(name)
-        attempt(name, 1.0)
-        # Longer is not always better: what overfits is kept short.
-        if name not in trials or _mean(short[1], held_out) > _mean(trials[name][1], held_out):
-            trials[name] = short
-    if not trials:
-        raise TrainingError("All families failed: " + " ".join(c.error for c in failed))
-    members = list(trials)
-    densities = np.stack([trials[name][1] for name in members], axis=1)
-    weights = stacking_weights(densities, held_out.weights)
-    tried = [
-        Candidate(name, _mean(density, held_out), fitted.report["seconds"], float(weight))
-        for (name, (fitted, density)), weight in zip(trials.items(), weights, strict=True)
-    ]
-    kept = weights > 0.0
-    chosen = [trials[name][0] for name, keep in zip(members, kept, strict=True) if keep]
-    return chosen, weights[kept], tried + failed
+    def fitted(self, name: str) -> FittedModel | None:
+        """The fit of a family, if it did not fail."""
+        return self._fits[name][0] if name in self._fits else None
 
+    def best(self, names: Sequence[str]) -> str | None:
+        """The best of some families, of those that did not fail."""
+        there = [name for name in names if name in self._fits]
+        return max(there, key=lambda name: self._mean(self._fits[name][1]), default=None)
 
-def _mean(log_density: np.ndarray, rows: Rows) -> float:
-    return float(np.average(log_density, weights=rows.weights))
+    def mixed(self) -> Mixed:
+        """The members of the mixture, their weights, and what was tried."""
+        if not self._fits:
+            errors = " ".join(candidate.error for candidate in self._failed.values())
+            raise TrainingError(f"All families failed: {errors}")
+        densities = np.stack([density for _, density in self._fits.values()], axis=1)
+        weights = stacking_weights(densities, self._judged.weights)
+        tried = [
+            Candidate(name, self._mean(density), fitted.report["seconds"], float(weight))
+            for (name, (fitted, density)), weight in zip(self._fits.items(), weights, strict=True)
+        ]
+        chosen = [
+            fitted
+            for (fitted, _), weight in zip(self._fits.values(), weights, strict=True)
+            if weight > 0.0
+        ]
+        return chosen, weights[weights > 0.0], tried + list(self._failed.values())
+
+    def _mean(self, log_density: np.ndarray) -> float:
+        return float(np.average(log_density, weights=self._judged.weights))

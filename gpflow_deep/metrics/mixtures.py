@@ -41,6 +41,9 @@ _CHUNK_ELEMENTS = 4_000_000
 
 #: Bisection steps of `quantile`: from a bracket of any width down to float64 resolution.
 _BISECTIONS = 100
+_TOLERANCE = (
+    1e-12  # of a quantile: the last step of Newton's method, whose error is the square of it
+)
 
 
 @check_shapes("Y: [N, P]", "mean: [N, P]", "return: []")
@@ -273,24 +276,43 @@ def quantile(
     """
     probabilities = _levels("levels", levels)
     means, variances, log_weights = _mixture(means, variances, log_weights)
-    log_weights = log_weights[:, None, None]
-    scales = np.sqrt(variances)
-    quantiles = np.empty((len(probabilities), *means.shape[1:]))
-    for index, probability in enumerate(probabilities):
-        # In the nearer tail and in logarithms, extreme quantiles are as exact as the median.
-        sign = 1.0 if probability <= 0.5 else -1.0
-        target = math.log(min(probability, 1.0 - probability))
-        # The mixture's quantile lies between the smallest and the largest of its components'.
-        z = float(ndtri(probability))
-        low = np.min(means + z * scales, axis=0)
-        high = np.max(means + z * scales, axis=0)
-        for _ in range(_BISECTIONS):
-            middle = low + 0.5 * (high - low)
-            tail = log_ndtr(sign * _standardise(middle - means, scales))
-            below = sign * (logsumexp(log_weights + tail, axis=0) - target) < 0.0
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        quantiles[index] = low + 0.5 * (high - low)
-    return quantiles
+    shape = means.shape[1:]
+    means, scales = (array.reshape(len(means), -1) for array in (means, np.sqrt(variances)))
+    quantiles = [_quantile(float(p), means, scales, log_weights) for p in probabilities]
+    return np.reshape(quantiles, (len(probabilities), *shape))
+
+
+def _quantile(
+    probability: float, means: np.ndarray, scales: np.ndarray, log_weights: np.ndarray
+) -> np.ndarray:
+    """Of K mixtures with S components, [K]: by Newton's method, and bisection where it leaves the bracket."""
+    # In the nearer tail and in logarithms, extreme quantiles are as exact as the median.
+    sign = 1.0 if probability <= 0.5 else -1.0
+    target = math.log(min(probability, 1.0 - probability))
+    # The mixture's quantile lies between the smallest and the largest of its components'.
+    own = means + ndtri(probability) * scales
+    low, high = np.min(own, axis=0), np.max(own, axis=0)
+    result = low + 0.5 * (high - low)
+    least = np.min(scales, axis=0)
+    open_ = np.arange(means.shape[1])
+    for _ in range(_BISECTIONS):
+        x, m, s = result[open_], means[:, open_], scales[:, open_]
+        z = _standardise(x - m, s)
+        log_tail = logsumexp(log_weights[:, None] + log_ndtr(sign * z), axis=0)
+        below = sign * (log_tail - target) < 0.0
+        low[open_], high[open_] = np.where(below, x, low[open_]), np.where(below, high[open_], x)
+        with np.errstate(all="ignore"):
+            density = (
+                np.exp(log_weights) @ np.where(s > 0.0, np.exp(-0.5 * z**2) / s, 0.0) / _SQRT_2PI
+            )
+            new = x - sign * (log_tail - target) * np.exp(log_tail) / density
+        middle = low[open_] + 0.5 * (high[open_] - low[open_])
+        new = np.where((low[open_] < new) & (new < high[open_]), new, middle)
+        result[open_] = new
+        open_ = open_[np.abs(new - x) > _TOLERANCE * (np.abs(new) + least[open_])]
+        if not len(open_):
+            break
+    return result
 
 
 def _expected_abs(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gpflow
 import numpy as np
 
 from gpflow_deep.initialisation import inducing_data
@@ -24,6 +23,7 @@ from gpflow_deep.posteriors import (
     LocalInducingWeights,
 )
 
+from .parts import likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -44,7 +44,7 @@ def bayesian_network(
     A ReLU network; a global inducing one starts with training points as inducing inputs.
 
     :param X: standardised inputs [N, D].
-    :param Y: standardised targets [N, P].
+    :param Y: standardised targets [N, P], or classes.
     :param settings: its layers are those of weights, the output's included.
     :param seed: of initial values and predictions.
     :param posterior: "factorised", "local-inducing" or "global-inducing".
@@ -53,13 +53,15 @@ def bayesian_network(
     layers: list[Any] = []
     for width in settings.hidden_dims(X.shape[1]):
         layers += [BayesianDense(width, prior), Activation("relu")]
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     start: dict[str, Any] = {"input_shape": X.shape[1]}
     if posterior == "global-inducing":
-        U0, V = inducing_data(X, Y, settings.num_inducing, seed=seed)
+        targets = pseudo_targets(Y, num_outputs, settings)
+        U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
         start = {"inducing_inputs": U0, "pseudo_outputs": V}
     return GlobalInducingBNN(
-        [*layers, BayesianDense(Y.shape[1], prior)],
-        gpflow.likelihoods.Gaussian(variance=settings.likelihood_variance),
+        [*layers, BayesianDense(num_outputs, prior)],
+        likelihood,
         posterior=_POSTERIORS[posterior],
         num_samples=settings.num_samples,
         num_data=len(X),

@@ -25,7 +25,10 @@ from .parts import ard_kernel, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
-__all__ = ["ExactGP", "exact_gp"]
+__all__ = ["EXACT", "ExactGP", "exact_gp", "rough_gp"]
+
+#: The presets that are exact GPs.
+EXACT = ("gp", "rough-gp")
 
 
 class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
@@ -141,11 +144,19 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
             return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
         return sample_mixture(self._mixture(X, self._prediction(prepared, None, None)), num_samples)
 
+    @tf.autograph.experimental.do_not_convert
+    def leave_one_out(self) -> tf.Tensor:
+        """
+        Squared errors of the targets of each row predicted from all others, in units of the predicted
+        variances, [N, P] (Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
+        """
+        scale, alpha = self._prepare()
+        inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
+        residuals = tf.matmul(inverse, alpha, transpose_a=True)
+        return tf.square(residuals) / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
 
-@register("gp", max_layers=1)
-def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
-    """An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others."""
-    del seed
+
+def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
     if settings.likelihood != "gaussian":
         raise ValueError(
             f"likelihood: expected gaussian for the exact GP, got {settings.likelihood}."
@@ -153,3 +164,17 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     likelihood, _ = likelihood_and_outputs(Y, settings)
     kernel = ard_kernel("matern52" if settings.kernel == "own" else settings.kernel, X.shape[1])
     return ExactGP((X, Y), kernel, likelihood)
+
+
+@register("gp", max_layers=1)
+def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
+    """An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others."""
+    del seed
+    return _exact_gp(X, Y, settings)
+
+
+@register("rough-gp", max_layers=1, fixed={"kernel": "matern12"})
+def rough_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
+    """An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again."""
+    del seed
+    return _exact_gp(X, Y, settings)

@@ -11,7 +11,7 @@ from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers import build_layers
 from gpflow_deep.models import GlobalInducingDeepGP
 
-from .parts import kernel_factory, likelihood_and_outputs
+from .parts import kernel_factory, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -22,8 +22,8 @@ def _model(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, inducing: str
 ) -> GlobalInducingDeepGP:
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    pseudo = Y if settings.likelihood in ("gaussian", "student-t") else _signs(Y, num_outputs)
-    U0, V = inducing_data(X, pseudo, settings.num_inducing, seed=seed)
+    targets = pseudo_targets(Y, num_outputs, settings)
+    U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
     layers = build_layers(
         X,
         hidden_dims=settings.hidden_dims(X.shape[1]),
@@ -42,12 +42,6 @@ def _model(
         num_data=len(X),
         seed=seed,
     )
-
-
-def _signs(Y: np.ndarray, num_outputs: int) -> np.ndarray:
-    """Classes as function values that lead to them: 1 for the class, -1 for the others."""
-    classes = np.array([1]) if num_outputs == 1 else np.arange(num_outputs)
-    return np.where(Y == classes, 1.0, -1.0)
 
 
 @register("global-inducing")

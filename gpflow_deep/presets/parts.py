@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from .settings import Settings
 
-__all__ = ["ard_kernel", "kernel_factory", "likelihood_and_outputs"]
+__all__ = ["ard_kernel", "kernel_factory", "likelihood_and_outputs", "pseudo_targets"]
 
 _KERNELS = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -74,3 +74,18 @@ def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihoo
         return gpflow.likelihoods.Bernoulli(), 1
     num_classes = int(Y.max()) + 1
     return gpflow.likelihoods.Softmax(num_classes), num_classes
+
+
+def pseudo_targets(Y: np.ndarray, num_outputs: int, settings: Settings) -> np.ndarray:
+    """
+    Values of the functions at training points to start from, [N, num_outputs]: the targets; for classes those
+    that lead to them, 1 for the class and -1 for the others.
+
+    :param Y: targets [N, P], or classes [N, 1].
+    :param num_outputs: GPs of the output layer.
+    :param settings: name the likelihood.
+    """
+    if settings.likelihood in ("gaussian", "student-t"):
+        return Y
+    classes = np.array([1]) if num_outputs == 1 else np.arange(num_outputs)
+    return np.where(Y == classes, 1.0, -1.0)

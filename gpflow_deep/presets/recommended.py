@@ -14,14 +14,16 @@ _LAST_RATE = 0.01
 _STAIRS = 100
 _LOOKS = 25  # at the held-out rows
 
-_WIDEST = 10  # hidden layers are as wide as the input up to here
+_WIDEST = 20  # hidden layers are as wide as the input up to here
 _BATCH = 512
 
 _AMORTISED = frozenset({"ar1", "ar2", "ar2p", "ar2pp"})
 _LOCAL = _AMORTISED | {"sgp-avi", "idsgp"}
 _SITES = frozenset({"dspp", "ppgpr"})
 _SAMPLED = frozenset({"sghmc"})
-_ONE_LAYER = frozenset({"gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"})
+_ONE_LAYER = frozenset(
+    {"gp", "rough-gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"}
+)
 
 
 def scheduled(settings: Settings, steps: int) -> Settings:
@@ -66,7 +68,8 @@ def recommended(
         noise_floor=1e-5,
         batch_size=128 if name in _LOCAL else _BATCH,
         learning_rate=0.01 if name in _LOCAL else 0.05,
-        kernel="own" if name.startswith("fitc") or name in _SAMPLED else "matern52",
+        # The exact GP chooses by the evidence.
+        kernel="own" if name == "gp" or name.startswith("fitc") or name in _SAMPLED else "matern52",
         likelihood=likelihood,
     )
     if name in _SAMPLED:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np  # which the command line's help has no time for
 
 __all__ = ["Builder", "Preset", "build", "get", "names", "register"]
 
 #: (X [N, D], Y [N, P], settings, seed) -> a model with `predict_y_mixture`; X and Y standardised.
-Builder = Callable[[np.ndarray, np.ndarray, Settings, int], Any]
+Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (

@@ -6,8 +6,6 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 __all__ = ["Settings"]
 
 
@@ -77,7 +75,9 @@ class Settings:
                         f"{entry.name}: expected one of {', '.join(choices)}, got {value!r}."
                     )
                 continue
-            if isinstance(value, np.generic):
+            if hasattr(
+                value, "dtype"
+            ):  # of NumPy, which is not imported for this: help is not to wait
                 value = value.item()  # which JSON has
                 object.__setattr__(self, entry.name, value)
             kind = int if isinstance(entry.default, int) else (int, float)

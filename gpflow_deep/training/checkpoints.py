@@ -168,7 +168,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             self._checkpoint.read(os.fspath(folder / _VARIABLES)).assert_existing_objects_matched()
             if isinstance(learning_rate, Real):  # a variable, which now has the run's old value
                 self._optimizer.learning_rate = float(learning_rate)
-            for name in ("losses", "validations", "seconds"):
+            for name in ("losses", "validations", "times", "seconds"):
                 setattr(self._progress, name, getattr(found, name))
             self._latest = folder
             return True
@@ -214,7 +214,8 @@ def _read(folder: Path) -> Progress:
         raise _Damaged(f"{Path(error.filename).name} is missing") from error
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise _Damaged(f"it cannot be read ({error})") from error
-    saved["validations"] = [(step, score) for step, score in saved["validations"]]
+    for name in ("validations", "times"):
+        saved[name] = [(step, value) for step, value in saved.get(name, ())]
     return Progress(**saved)
 
 

@@ -25,6 +25,7 @@ from gpflow_deep.validation import check_positive_integer
 
 from .chains import moving_chains
 from .checkpoints import Checkpoints
+from .clock import Clock, Decay
 from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
 from .progress import FitResult, Progress, TrainingError, fingerprint
 from .scales import far_columns, far_parameters, warn_of_scales
@@ -40,6 +41,7 @@ def fit(
     data: tuple[Any, Any] | tf.data.Dataset,
     *,
     steps: int = 20_000,
+    time_limit: float | None = None,
     batch_size: int | None = 512,
     seed: int = 0,
     optimizer: Any = None,
@@ -74,6 +76,10 @@ def fit(
         model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must
         have an end and fit into memory, since it is read once, and minibatches are drawn from all rows.
     :param steps: Steps in all, those of a continued run included.
+    :param time_limit: Seconds in all, those of compilation and of a continued run included; None: no limit.
+        Where they run out first, the run ends as it would after its last step: scored, saved, the best
+        parameters kept. What is due every so many steps, the decay too, then goes by the clock: half of the
+        time counts as half of `steps`. How far a run gets depends on the machine.
     :param batch_size: Rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
     :param seed: Of the minibatches, the random draws and the validation split.
     :param optimizer: A Keras 3 or tf_keras optimiser in place of Adam with decay.
@@ -118,7 +124,11 @@ def fit(
     ]:
         check_positive_integer(whole, name)
     _check_number("seed", seed, Integral, lambda n: 0 <= n < 2**63, "an integer in [0, 2^63)")
-    _check_number("learning_rate", learning_rate, Real, lambda x: 0 < x < inf, "a positive number")
+    for name, positive in [
+        ("learning_rate", learning_rate),
+        ("time_limit", time_limit if time_limit is not None else 1.0),
+    ]:
+        _check_number(name, positive, Real, lambda x: 0 < x < inf, "a positive number")
     for name, share in [
         ("decay_rate", decay_rate),
         ("validation_fraction", validation_fraction if validation_fraction is not None else 1),
@@ -136,11 +146,10 @@ def fit(
     variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
     if not variables and not q_variables:
         raise ValueError("model: expected trainable parameters, got none.")
+    decay = None
     if optimizer is None:
-        schedule = tf_keras.optimizers.schedules.ExponentialDecay(
-            learning_rate, decay_steps, decay_rate, staircase=True
-        )
-        optimizer = tf_keras.optimizers.Adam(schedule)
+        decay = Decay(learning_rate, int(decay_steps), decay_rate)
+        optimizer = tf_keras.optimizers.Adam(decay)
     elif isinstance(optimizer, type) or not (
         hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
     ):
@@ -188,35 +197,42 @@ def fit(
         stepper = Steps(
             model, batches, optimizer, variables, chains or natural, q_variables, seed, run.step
         )
+        clock = Clock(int(steps), time_limit)
         started = time.perf_counter() - run.seconds
+        place = clock.place(run.step, run.seconds)
         count = 1
         with (
             _num_data(model, len(train[0])),
             _advice(model, train, checkpoints),
-            tqdm(total=steps, initial=run.step, disable=not progress, unit="step") as bar,
+            _progress_bar(steps, place, time_limit, progress) as bar,
         ):
-            while run.step < steps and not run.out_of_patience(patience):
+            while place < steps and not run.out_of_patience(patience):
                 # A call ends where something is due; results do not depend on where calls end.
-                validate_at = _due(run.step, validate_every, steps) if validation else steps
-                save_at = _due(run.step, checkpoint_every, steps) if checkpoints else steps
-                count = min(count, validate_at - run.step, save_at - run.step)
+                validate_at = _due(place, validate_every, steps) if validation else steps
+                save_at = _due(place, checkpoint_every, steps) if checkpoints else steps
+                count = min(count, validate_at - place, save_at - place)
+                if decay is not None:
+                    decay.place.assign(place)
                 called = time.perf_counter()
                 run.losses += stepper.take(count)
+                run.seconds = time.perf_counter() - started
+                run.times.append((run.step, run.seconds))
                 seconds_per_step = (time.perf_counter() - called) / count
                 count = int(np.clip(_SECONDS_PER_CALL / seconds_per_step, 1, _MAX_STEPS_PER_CALL))
                 if callback or monitor:
                     count = 1
-                if run.step in (validate_at, save_at):
+                place = clock.place(run.step, run.seconds)
+                if place >= min(validate_at, save_at):
                     stepper.check_parameters()
-                if validation and run.step == validate_at:
+                if validation and place >= validate_at:
                     score = stepper.score(validation)
                     run.validations.append((run.step, score))
                     if run.best == (run.step, score):
                         validation.keep()
-                bar.set_postfix(_shown(run), refresh=False)
-                bar.update(run.step - bar.n)
+                bar.set_postfix(_shown(run, time_limit), refresh=False)
+                bar.update(place - bar.n)
                 run.seconds = time.perf_counter() - started
-                if checkpoints and (run.step == save_at or run.out_of_patience(patience)):
+                if checkpoints and (place >= save_at or run.out_of_patience(patience)):
                     checkpoints.save()
                 if callback:
                     callback(run.step, run.losses[-1])
@@ -224,7 +240,8 @@ def fit(
                     monitor(run.step)
     if validation:
         validation.restore()
-    return run.result(patience)
+    out_of_time = run.step < steps and not run.out_of_patience(patience)
+    return run.result(patience, out_of_time)
 
 
 def _description(model: gpflow.models.BayesianModel) -> dict[str, Any]:
@@ -243,9 +260,19 @@ def _due(step: int, every: int, last: int) -> int:
     return min((step // every + 1) * every, last)
 
 
-def _shown(run: Progress) -> dict[str, str]:
-    """What the progress bar says, apart from steps and times."""
+def _progress_bar(steps: int, place: int, time_limit: float | None, progress: bool) -> tqdm:
+    """Of steps; or, where the time is limited, of the way to the end."""
+    options: dict[str, Any] = {"unit": "step"}
+    if time_limit is not None:
+        options = {"bar_format": "{percentage:3.0f}%|{bar}| {elapsed}{postfix}"}
+    return tqdm(total=steps, initial=place, disable=not progress, **options)
+
+
+def _shown(run: Progress, time_limit: float | None) -> dict[str, str]:
+    """What the progress bar says beside the way and the time."""
     shown = {"elbo": f"{-run.losses[-1]:.5g}"}
+    if time_limit is not None:
+        shown = {"limit": f"{time_limit:.3g} s", "steps": str(run.step), **shown}
     if run.validations:
         shown["validation"] = f"{run.validations[-1][1]:.5g}"
     return shown

@@ -45,9 +45,11 @@ class FitResult:
 
     `steps`: steps taken, those of the runs that this one continued included. `stopped_early`:
     whether the patience ran out. `best_step`, `best_score`: where the validation score was highest,
-    and that score (None without validation). `history`: three arrays of shape [steps], `step`,
-    `loss` (on the step's minibatch, before its update) and `validation` (NaN where there was none).
-    `seconds`: time spent, continued runs included.
+    and that score (None without validation). `history`: four arrays of shape [steps], `step`,
+    `loss` (on the step's minibatch, before its update), `validation` (NaN where there was none) and
+    `seconds` (from the beginning to after the step; interpolated between those that were compiled into
+    one call). `seconds`: time spent, continued runs included. `out_of_time`: whether it was the time limit
+    that ended the run.
     """
 
     steps: int
@@ -56,6 +58,7 @@ class FitResult:
     best_score: float | None
     history: dict[str, np.ndarray]
     seconds: float
+    out_of_time: bool
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Progress:
     settings: dict[str, Any] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     validations: list[tuple[int, float]] = field(default_factory=list)  # (step, score)
+    times: list[tuple[int, float]] = field(default_factory=list)  # (step, seconds after it)
     seconds: float = 0.0
 
     @property
@@ -83,8 +87,10 @@ class Progress:
             return False
         return sum(step > self.best[0] for step, _ in self.validations) >= patience
 
-    def result(self, patience: int | None) -> FitResult:
+    def result(self, patience: int | None, out_of_time: bool) -> FitResult:
         """The same as what users are given."""
+        steps = np.arange(1, self.step + 1)
+        known = np.array([(0, 0.0), *self.times])
         validation = np.full(self.step, np.nan)
         for step, score in self.validations:
             validation[step - 1] = score
@@ -95,11 +101,13 @@ class Progress:
             best_step=best_step,
             best_score=best_score,
             history={
-                "step": np.arange(1, self.step + 1),
+                "step": steps,
                 "loss": np.array(self.losses),
                 "validation": validation,
+                "seconds": np.interp(steps, known[:, 0], known[:, 1]),
             },
             seconds=self.seconds,
+            out_of_time=out_of_time,
         )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +11,12 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpflow_deep import metrics
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
+from gpflow_deep import metrics, presets, training
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, selection
 from gpflow_deep.estimators.classifier import member_probabilities
+from gpflow_deep.estimators.rows import distinct_rows
+from gpflow_deep.estimators.starting import take_over
+from gpflow_deep.presets import Settings
 from gpflow_deep.training import TrainingError
 
 _QUICK: dict[str, Any] = dict(steps=5, num_inducing=8, random_state=0)
@@ -116,7 +120,7 @@ def test_one_wild_cell_does_not_ruin_the_fit_unsaid() -> None:
 
 
 def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "candidates", lambda *_: ["svgp", "mean-field"])
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["mean-field"]))
     X, y = _data(250)
     X_test, y_test = _data(300, seed=8)
     options: dict[str, Any] = dict(steps=60, num_inducing=20, random_state=0)
@@ -133,7 +137,7 @@ def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.Monk
 
 
 def test_a_family_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "candidates", lambda *_: ["svgp", "mean-field"])
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["mean-field"]))
     real = base.fit_family
 
     def failing(name: str, *arguments: Any, **options: Any) -> Any:
@@ -176,17 +180,100 @@ def test_warm_start_goes_on_from_the_present_parameters() -> None:
 
 def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = _data()
-    options: dict[str, Any] = dict(time_limit=30.0, num_inducing=8, random_state=0)
-    from gpflow_deep.estimators import fitting
+    options: dict[str, Any] = dict(steps=40, num_inducing=8, random_state=0)
+    whole = DeepGPRegressor("svgp", **options).fit(X, y)
+    real = training.fit
 
-    monkeypatch.setattr(fitting, "_seconds_per_step", lambda *_: (0.0, 1.0))
-    monkeypatch.setattr(fitting, "_FEWEST_STEPS", 1)
-    whole = DeepGPRegressor("svgp", 1, checkpoint_dir=str(tmp_path / "a"), **options).fit(X, y)
-    assert whole.members_[0].report["steps"] == 30
-    # Another speed now, and still the same run.
-    monkeypatch.setattr(fitting, "_seconds_per_step", lambda *_: (0.0, 0.1))
-    again = DeepGPRegressor("svgp", 1, checkpoint_dir=str(tmp_path / "a"), **options).fit(X, y)
-    np.testing.assert_array_equal(again.predict(X), whole.predict(X))
+    def killed(*arguments: Any, **given: Any) -> Any:
+        def kill(step: int, loss: float) -> None:
+            if step == 30:
+                raise KeyboardInterrupt
+
+        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
+
+    saved = DeepGPRegressor("svgp", checkpoint_dir=str(tmp_path), **options)
+    monkeypatch.setattr(training, "fit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        saved.fit(X, y)
+    seen: list[int] = []
+    record = dict(callback=lambda step, _: seen.append(step), checkpoint_every=10)
+    monkeypatch.setattr(training, "fit", lambda *a, **given: real(*a, **given | record))
+    saved.fit(X, y)
+    assert seen[0] in (21, 31) and seen[-1] == 40
+    np.testing.assert_array_equal(saved.predict(X), whole.predict(X))
+
+
+def test_auto_keeps_to_its_time() -> None:
+    """But for the compilation of each family's first step."""
+    fitted = DeepGPRegressor(time_limit=2.0, num_inducing=8, random_state=0).fit(*_data(250))
+    assert {tried["name"] for tried in fitted.report_} == {"gp", "rough-gp", "mean-field", "dspp"}
+    assert all(tried["log_density"] is not None for tried in fitted.report_)
+    steps = [m.report["steps"] for m in fitted.members_ if "steps" in m.report]
+    assert all(number < 1000 for number in steps)
+    np.testing.assert_allclose(fitted.weights_.sum(), 1.0)
+
+
+def test_few_rows_are_cross_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["solve-gp"]))
+    monkeypatch.setattr(selection, "_FOLDS", 2)
+    X, y = _data(40)
+    fitted = DeepGPRegressor("auto", **_QUICK | {"steps": 20}).fit(X, y)
+    assert [tried["name"] for tried in fitted.report_] == ["svgp", "solve-gp"]
+    np.testing.assert_allclose(fitted.weights_.sum(), 1.0)
+    assert all(member.report["rows"] == 40 for member in fitted.members_)  # all, in the end
+    labels = np.where(y > 0, "up", "down")
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["idsgp"]))
+    classes = DeepGPClassifier("auto", **_QUICK | {"steps": 20}).fit(X, labels)
+    assert [tried["name"] for tried in classes.report_] == ["svgp", "idsgp"]
+
+
+def test_deep_models_start_as_the_sparse_approximation_of_an_exact_gp() -> None:
+    """Of one layer: the bound is that of GPflow's SGPR. Of two: predictions are near the exact GP's."""
+    X, y = _data(200)
+    exact = DeepGPRegressor("gp", validation_fraction=0.0, kernel="rbf", random_state=0).fit(X, y)
+    (start,) = exact.members_
+    rows = exact._scaled(distinct_rows(X, y[:, None], None))
+    settings = Settings(num_layers=1, num_inducing=20, kernel="rbf")
+    for weights in (np.ones(200), np.arange(200) % 3 + 1.0):
+        weighted = rows._replace(weights=weights)
+        model = presets.build("svgp", rows.X, rows.Y, settings)
+        take_over(model, start, weighted)
+        again = weighted.repeated("svgp")
+        sparse = gpflow.models.SGPR(
+            (again.X, again.Y),
+            start.model.kernel,
+            model.layers[0].inducing_variable,
+            noise_variance=start.model.likelihood.variance.numpy(),
+        )
+        model.num_data = len(again.X)
+        np.testing.assert_allclose(model.elbo((again.X, again.Y)), sparse.elbo(), rtol=1e-5)
+    deep = presets.build(
+        "mean-field",
+        rows.X,
+        rows.Y,
+        Settings(num_layers=2, hidden_dim=2, num_inducing=60, kernel="rbf", hidden_scale=1e-4),
+    )
+    take_over(deep, start, rows)
+    mean, _ = deep.predict_f(rows.X)
+    assert np.sqrt(np.mean((mean - start.model.predict_f(rows.X)[0]) ** 2)) < 0.2
+    # A hidden layer that does not keep the inputs has no use for it.
+    narrow = presets.build("mean-field", rows.X, rows.Y, Settings(hidden_dim=1, num_inducing=9))
+    before = narrow.likelihood.variance.numpy()
+    take_over(narrow, start, rows)
+    assert narrow.likelihood.variance.numpy() == before
+
+
+@pytest.mark.parametrize("posterior", ["factorised", "global-inducing"])
+def test_bayesian_networks_by_name(posterior: str, tmp_path: Any) -> None:
+    X, y = _data(40)
+    options: dict[str, Any] = _QUICK | {"steps": 2, "settings": {"hidden_dim": 4}}
+    model = f"bnn-{posterior}-scale"
+    fitted = DeepGPRegressor(model, **options).fit(X, y, sample_weight=np.arange(40) % 3)
+    fitted.save(tmp_path / "fit")
+    np.testing.assert_array_equal(load(tmp_path / "fit").predict(X), fitted.predict(X))
+    assert fitted.sample_y(X[:3], 2).shape == (3, 2)
+    classes = DeepGPClassifier(model, **options).fit(X, np.digitize(y, [-0.5, 0.5]))
+    np.testing.assert_allclose(classes.predict_proba(X).sum(axis=1), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpflow_deep.estimators.limits import Limits
-from gpflow_deep.estimators.rows import distinct_rows, hold_out
+from gpflow_deep.estimators.rows import Rows, distinct_rows, folds, hold_out
 
 
 def test_rows_are_the_same_in_any_order_and_as_often_as_they_count() -> None:
@@ -33,6 +33,35 @@ def test_held_out_rows_are_no_others_and_every_class_is_trained_on() -> None:
         assert sorted([*train.X[:, 0], *held_out.X[:, 0]]) == list(range(30))
         assert set(train.Y[:, 0]) == {0.0, 1.0} and len(held_out.X) == 27
     assert len(hold_out(rows, 0.9, 5, 0, classes=False)[1].X) == 5
+
+
+def test_observations_of_one_row_are_held_out_one_by_one() -> None:
+    rows = Rows(np.arange(40.0)[:, None], np.zeros((40, 1)), np.full(40, 3.0))
+    train, held_out = hold_out(rows, 0.5, 100, 0, classes=False)
+    assert train.weights.sum() == held_out.weights.sum() == 60
+    assert len(np.intersect1d(train.X, held_out.X)) > 10
+    totals = np.zeros(40)
+    for part in (train, held_out):
+        totals[part.X[:, 0].astype(int)] += part.weights
+    np.testing.assert_array_equal(totals, rows.weights)
+    # Weights that are no counts, and counts that are too large, stay whole.
+    for weights in (np.full(40, 0.5), np.full(40, 1e9)):
+        train, held_out = hold_out(rows._replace(weights=weights), 0.5, 100, 0, classes=False)
+        assert (
+            len(train.X) == len(held_out.X) == 20 and not np.intersect1d(train.X, held_out.X).size
+        )
+
+
+def test_folds_are_of_equal_size_and_leave_every_class_to_train_on() -> None:
+    Y = np.array([0.0] * 11 + [1.0] * 9 + [2.0])[:, None]
+    rows = distinct_rows(np.arange(21.0)[:, None], Y, None)
+    assert sorted(np.bincount(folds(rows, 4, 0, classes=False))) == [5, 5, 5, 6]
+    fold = folds(rows, 4, 0, classes=True)
+    assert np.sum(fold == -1) == 3 and fold[-1] == -1
+    for part in range(4):
+        assert set(rows.Y[fold != part, 0]) == {0.0, 1.0, 2.0}
+        assert set(rows.Y[fold == part, 0]) == {0.0, 1.0}
+    assert not np.array_equal(fold, folds(rows, 4, 1, classes=True))
 
 
 def test_one_wild_cell_is_beyond_the_limits() -> None:

@@ -47,3 +47,17 @@ def test_rows_that_count_several_times() -> None:
     )
     for ours, theirs in zip(weighted.predict_y(X), repeated.predict_y(X), strict=True):
         np.testing.assert_allclose(ours, theirs)
+
+
+def test_each_row_predicted_from_the_others() -> None:
+    rng = np.random.default_rng(2)
+    X, Y, weights = rng.normal(size=(12, 2)), rng.normal(size=(12, 2)), rng.uniform(1.0, 3.0, 12)
+    parts = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian(0.2)
+    errors = ExactGP((X, Y), *parts, weights).leave_one_out()
+    for row in range(12):
+        others = np.arange(12) != row
+        mean, variance = ExactGP((X[others], Y[others]), *parts, weights[others]).predict_f(
+            X[[row]]
+        )
+        expected = (Y[[row]] - mean) ** 2 / (variance + 0.2 / weights[row])
+        np.testing.assert_allclose(errors[row], expected[0])

@@ -19,6 +19,7 @@ from gpflow.utilities import read_values, set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
 from gpflow_deep.training import minibatches
+from gpflow_deep.training.clock import Clock, Decay
 from tests.training.models import (
     CountingSVGP,
     Killed,
@@ -273,3 +274,59 @@ def test_num_data_is_that_of_the_rows_trained_on() -> None:
         assert model.num_data == num_data
     with pytest.raises(ValueError, match="model.num_data: expected .* 60, .* got 59"):
         quiet_fit(make_svgp(num_data=59))
+
+
+def test_a_run_out_of_time_ends_in_order(tmp_path: Path) -> None:
+    """It is scored and saved like one that took its last step, and a longer limit goes on with it."""
+    settings: dict[str, Any] = dict(
+        steps=10**6, validation_fraction=0.2, validate_every=200_000, patience=None
+    )
+    model = Line()
+    first = quiet_fit(model, time_limit=1.0, checkpoint_dir=tmp_path, **settings)
+    assert first.out_of_time and not first.stopped_early
+    assert 1 <= first.steps < 10**6 and 1.0 <= first.seconds < 5.0
+    scores = first.history["validation"]
+    assert 2 <= np.count_nonzero(~np.isnan(scores)) <= 5 and np.isfinite(scores[-1])
+    assert first.best_score == np.nanmax(scores)
+    times = first.history["seconds"]
+    assert times.shape == (first.steps,) and (np.diff(times) > 0).all()
+    assert 0.0 < times[0] and times[-1] <= first.seconds
+    again = Line()
+    assert (
+        quiet_fit(again, time_limit=1.0, checkpoint_dir=tmp_path, **settings).steps == first.steps
+    )
+    assert_same(again, model)
+    longer = quiet_fit(Line(), time_limit=1.5, checkpoint_dir=tmp_path, **settings)
+    assert longer.steps > first.steps and longer.seconds >= 1.5
+    np.testing.assert_array_equal(longer.history["loss"][: first.steps], first.history["loss"])
+
+
+def test_without_need_of_it_a_time_limit_changes_nothing() -> None:
+    limited, free = Line(), Line()
+    result = quiet_fit(limited, steps=12, time_limit=1000.0, decay_steps=3, decay_rate=0.5)
+    quiet_fit(free, steps=12, decay_steps=3, decay_rate=0.5)
+    assert result.steps == 12 and not result.out_of_time
+    assert_same(limited, free)
+
+
+def test_the_rate_falls_by_the_clock() -> None:
+    """Half of the time counts as half of the steps."""
+    clock = Clock(100, 10.0)
+    assert [clock.place(3, seconds) for seconds in (0.0, 0.5, 5.0, 10.0, 12.0)] == [
+        3,
+        5,
+        50,
+        100,
+        100,
+    ]
+    assert Clock(100, None).place(3, 1e9) == 3
+    decay = Decay(0.1, 10, 0.5)
+    np.testing.assert_allclose(decay(25), 0.1 * 0.5**2)
+    decay.place.assign(50)
+    np.testing.assert_allclose([decay(25), decay(60)], [0.1 * 0.5**5, 0.1 * 0.5**6], rtol=1e-6)
+
+
+def test_progress_bar_of_limited_time(capfd: pytest.CaptureFixture[str]) -> None:
+    quiet_fit(Line(), time_limit=100.0, progress=True)
+    shown = capfd.readouterr().err
+    assert "100%" in shown and "limit=100 s" in shown and "steps=12" in shown

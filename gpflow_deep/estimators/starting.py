@@ -1,0 +1,65 @@
+"""Initial values from an earlier fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from scipy.linalg import solve_triangular
+
+from gpflow_deep.posteriors import MeanField
+from gpflow_deep.presets.exact import ExactGP
+
+from .fitted import FittedModel, variables_of
+from .rows import Rows
+
+__all__ = ["take_over"]
+
+_ROWS = 10_000  # projected at a time
+
+
+def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
+    """
+    Give a model the initial values that an earlier fit of the same data has for it.
+
+    :param model: as it was built.
+    :param start: of the same family: its parameters of the same shapes are taken over. An exact GP: a
+        mean-field model whose hidden layers pass the inputs on starts as a sparse approximation of it.
+    :param rows: to train on, standardised.
+    """
+    if not isinstance(start.model, ExactGP):
+        new = variables_of(model)
+        for path, old in start.variables().items():
+            if path in new and new[path].shape == old.shape:
+                new[path].assign(old)
+    elif isinstance(getattr(model, "inducing_posterior", None), MeanField) and all(
+        layer.input_dim == rows.X.shape[1] for layer in model.layers
+    ):
+        _start_as_sparse_gp(model, start.model, rows)
+
+
+def _start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
+    """
+    The exact GP's hyperparameters, and in the last layer the best q there is for them at its inducing inputs
+    (Titsias 2009, Eq. 10), whitened: with the projections A [N, M] of the rows,
+
+    .. math:: S^{-1} = I + A^T A / \\sigma^2, \\quad m = S A^T Y / \\sigma^2.
+    """
+    for layer in model.layers:
+        layer.kernel.lengthscales.assign(exact.kernel.lengthscales)
+    last, q = model.layers[-1], model.inducing_posterior
+    last.kernel.variance.assign(exact.kernel.variance)
+    model.likelihood.variance.assign(exact.likelihood.variance)
+    factor = last.factorise()
+    precision, projected = np.eye(last.num_inducing), 0.0
+    for start in range(0, len(rows.X), _ROWS):
+        X, Y, weights = (array[start : start + _ROWS] for array in rows)
+        A = np.asarray(last.project(tf.constant(X[None]), factor).basis[0], np.float64)
+        weighted = A.T * (weights / exact.likelihood.variance.numpy())
+        precision += weighted @ A
+        projected = projected + weighted @ Y
+    inverse = solve_triangular(np.linalg.cholesky(precision), np.eye(len(precision)), lower=True)
+    covariance = inverse.T @ inverse
+    q.q_mu[-1].assign(covariance @ projected)
+    q.q_sqrt[-1].assign(np.broadcast_to(np.linalg.cholesky(covariance), q.q_sqrt[-1].shape))

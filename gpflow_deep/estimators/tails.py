@@ -1,0 +1,59 @@
+"""Predictive distributions with the tails that errors have: scale mixtures."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+__all__ = ["Tails"]
+
+_FACTORS = (0.1, 1.0, 10.0)  # of the variances at the start
+_ITERATIONS = 100
+
+
+class Tails(NamedTuple):
+    """
+    A scale mixture: with probability w_k, variances are c_k times what a Gaussian prediction says. On average
+    the factor is one, so that means and covariances are the Gaussian's.
+    """
+
+    factors: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def of(cls, errors: np.ndarray, counts: np.ndarray) -> tuple[float, Tails]:
+        """
+        By expectation maximisation, in which every component has one error of usual size besides, so that
+        none can shrink to a few errors of nearly nothing.
+
+        :param errors: squared, in units of the predicted variances, [N, P]; a row has one factor.
+        :param counts: how many observations each row is, [N].
+        :return: the average factor, and the mixture of what is left.
+        """
+        usual = float(np.average(errors.mean(axis=1), weights=counts))
+        factors = usual * np.array(_FACTORS)
+        weights = np.full(len(factors), 1.0 / len(factors))
+        for _ in range(_ITERATIONS):
+            fit = errors[:, :, None] / factors + np.log(factors)
+            shares = counts[:, None] * softmax(np.log(weights) - 0.5 * fit.sum(axis=1), axis=1)
+            totals = shares.sum(axis=0) + 1.0
+            factors = (errors.mean(axis=1) @ shares + usual) / totals
+            weights = totals / totals.sum()
+        average = float(weights @ factors)
+        return average, cls(tuple((factors / average).tolist()), tuple(weights.tolist()))
+
+    def mixture(
+        self, means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Components of observations with these tails: K times as many."""
+        return (
+            np.concatenate([means] * len(self.factors)),
+            np.concatenate([factor * variances for factor in self.factors]),
+            np.concatenate([log_weights + np.log(weight) for weight in self.weights]),
+        )
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.RandomState) -> np.ndarray:
+        """Factors drawn at random."""
+        return rng.choice(self.factors, size=shape, p=self.weights)
