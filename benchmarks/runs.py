@@ -120,7 +120,8 @@ class Recorder:
 
 class Results:
     """
-    A file of JSON lines, each with the settings of a run and what came of it.
+    A file of JSON lines, each with the settings of a run and what came of it. A line that a kill has cut counts
+    for nothing.
 
     :param path: of the file, which need not exist.
     """
@@ -131,16 +132,25 @@ class Results:
     def read(self) -> list[Line]:
         if not self.path.exists():
             return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        lines = map(_parse, self.path.read_text().splitlines())
+        return [line for line in lines if line is not None]
 
     def run(self, settings: Line, execute: Callable[[], Line]) -> None:
         """Execute a run and keep what it returns, unless a run with these settings is there."""
         if any(settings.items() <= line.items() for line in self.read()):
             return
-        line = {**settings, **execute()}
+        line = json.dumps({**settings, **execute()})
+        is_cut = self.path.exists() and not self.path.read_text().endswith("\n")
         with self.path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write("\n" * is_cut + line + "\n")
         print(*settings.values(), flush=True)
+
+
+def _parse(line: str) -> Line | None:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
 
 
 def mean_and_error(values: Sequence[float], digits: int) -> str:
