@@ -120,8 +120,8 @@ class Recorder:
 
 class Results:
     """
-    A file of JSON lines, each with the settings of a run and what came of it. A line that a kill has cut counts
-    for nothing.
+    A file of JSON lines, each with the settings of a run and what came of it. A line that a kill has cut
+    counts for nothing.
 
     :param path: of the file, which need not exist.
     """

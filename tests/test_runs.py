@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,12 @@ def test_a_study_goes_on_where_it_stopped(runs: Any, tmp_path: Path) -> None:
     results = runs.Results(tmp_path / "results.jsonl")
     executed = []
 
-    def study(numbers: list[int]) -> None:
-        for number in numbers:
-            settings = {"method": "Adam", "split": number}
-            results.run(settings, lambda: executed.append(number) or {"curve": [[1, 2.0]]})
+    def execute(split: int) -> dict[str, Any]:
+        executed.append(split)
+        return {"curve": [[1, 2.0]]}
 
-    study([0, 1])
-    study([0, 1, 2])
+    for split in (0, 1, 0, 1, 2):
+        results.run({"method": "Adam", "split": split}, partial(execute, split))
     assert executed == [0, 1, 2]
     assert results.read()[1] == {"method": "Adam", "split": 1, "curve": [[1, 2.0]]}
 
