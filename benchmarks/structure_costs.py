@@ -18,7 +18,7 @@ from harness import child_command, run_rounds
 from runs import Line, Results
 
 BASE = {"num-inducing": 64, "layers": 3, "width": 5}
-SIZES = {"num-inducing": (16, 32, 64, 128), "layers": (2, 3, 4, 5), "width": (1, 2, 5, 10)}
+SIZES = {"num-inducing": (32, 64, 128), "layers": (2, 3, 4), "width": (2, 5, 10)}
 STRUCTURES = ("mf", "star", "fc")
 
 
