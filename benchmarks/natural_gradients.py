@@ -14,207 +14,213 @@ bound is that of the whole training set, with the same draws at every time.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-for _variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
+import gpflow
+import numpy as np
+import tensorflow as tf
+from runs import (
+    STRUCTURES,
+    Line,
+    Recorder,
+    Results,
+    Split,
+    argument_parser,
+    build,
+    mean_and_error,
+    read_split,
+    sizes,
+    spread_steps,
+    use_one_thread,
+)
 
-import gpflow  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import gpflow_deep as gd
 
-import gpflow_deep as gd  # noqa: E402
-from gpflow_deep.experiments import datasets, splits  # noqa: E402
-
-STRUCTURES = {
-    "mean-field": gd.posteriors.MeanField,
-    "stripes-and-arrow": gd.posteriors.StripesAndArrow,
-    "fully-coupled": gd.posteriors.FullyCoupled,
-}
+# Falling: to a hundredth over the run, in a hundred stairs.
+FALLING = dict(learning_rate=0.05, last_rate=0.01)
 METHODS: dict[str, dict[str, float] | None] = {
     "Adam 0.02": dict(learning_rate=0.02),
     "Adam 0.05": dict(learning_rate=0.05),
+    "Adam 0.05 falling": FALLING,
     "Adam 0.05, natural 0.1": dict(learning_rate=0.05, natural_gradient=0.1),
-    "Adam 0.05, natural 0.3": dict(learning_rate=0.05, natural_gradient=0.3),
     "Adam 0.05, natural 1": dict(learning_rate=0.05, natural_gradient=1.0),
+    "Adam 0.05 falling, natural 1": dict(FALLING, natural_gradient=1.0),
     "L-BFGS": None,
 }
-CURVE = ("step", "seconds", "bound", "log_density", "rmse")
+STAIRS = 100
+COLUMNS = ("step", "seconds", "bound", "log_density", "rmse")
+REFERENCE = "Adam 0.05"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=str(__doc__).strip().split(":")[0])
+    parser = argument_parser(
+        str(__doc__),
+        "natural_gradients.jsonl",
+        **dict(layers=2, hidden_dim=5, num_inducing=32, steps=1000),
+    )
     parser.add_argument("--dataset", nargs="+", default=["boston", "concrete", "energy", "yacht"])
     parser.add_argument("--split", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--structure", nargs="+", choices=STRUCTURES, default=list(STRUCTURES))
     parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--hidden-dim", type=int, default=5)
-    parser.add_argument("--num-inducing", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--evaluations", type=int, default=25)
-    parser.add_argument("--output", type=Path, default=Path("natural_gradients.jsonl"))
-    parser.add_argument("--report", type=Path, help="print a table of these runs and make none")
+    parser.add_argument("--report", type=Path, help="print tables of these runs and make none")
     return parser.parse_args()
 
 
-class Recorder:
-    """Scores a model now and then, and takes the time between."""
-
-    def __init__(self, model: gd.models.DeepGP, split: dict[str, np.ndarray], at: set[int]) -> None:
-        self._model, self._split, self._at = model, split, at
-        self._data = (split["X"], split["Y"])
-        self._noise = model.draw_noise(len(split["X"]), seed=[0, 0])
-        # To score is compiled once, before the clock starts.
-        self._bound = tf.function(lambda: model.elbo(self._data, self._noise), autograph=False)
-        self._mixture = tf.function(
-            lambda: (
-                model.predict_log_density((split["Xtest"], split["Ytest"])),
-                model.predict_f(split["Xtest"])[0],
-            ),
-            autograph=False,
-        )
-        self.curve: list[tuple[float, ...]] = []
-        self._spent = 0.0
-        self._since: float | None = None
-
-    def __call__(self, step: int, *_: Any) -> None:
-        if self._since is not None:
-            self._spent += time.process_time() - self._since
-        if step in self._at:
-            log_density, mean = self._mixture()
-            scale = float(self._split["scale"])
-            errors = scale * (np.asarray(mean) - self._split["Ytest"])
-            score = float(np.mean(log_density)) - np.log(scale)
-            rmse = float(np.sqrt(np.mean(errors**2)))
-            self.curve.append((step, self._spent, float(self._bound()), score, rmse))
-        self._since = time.process_time()
-
-
-def read_split(name: str, index: int) -> dict[str, np.ndarray]:
-    """Standardised by the training points."""
-    dataset = datasets.load(name)
-    split = splits.interpolation_split(dataset, index)
-    X, Y = dataset.X, dataset.Y
-    x_mean, x_scale = X[split.train].mean(0), X[split.train].std(0) + 1e-12
-    mean, scale = Y[split.train].mean(), Y[split.train].std()
-    X, Y = (X - x_mean) / x_scale, (Y - mean) / scale
-    parts = {"X": X[split.train], "Y": Y[split.train], "Xtest": X[split.test]}
-    return {**parts, "Ytest": Y[split.test], "scale": scale}
-
-
-def run(split: dict[str, np.ndarray], structure: str, method: str, o: argparse.Namespace) -> Any:
-    X, Y = split["X"], split["Y"]
-    layers = gd.layers.build_layers(X, (o.hidden_dim,) * (o.layers - 1), 1, o.num_inducing, seed=0)
-    model = gd.models.DeepGP(
-        layers, gpflow.likelihoods.Gaussian(0.3), posterior=STRUCTURES[structure], num_data=len(X)
-    )
-    steps = np.unique(np.geomspace(1, o.steps, o.evaluations).round().astype(int)).tolist()
-    recorder = Recorder(model, split, set(steps))
-    settings = METHODS[method]
-    if settings is not None:
-        gd.training.fit(
-            model,
-            (X, Y),
-            steps=o.steps,
-            progress=False,
-            decay_rate=1.0,
-            callback=recorder,
-            **settings,
-        )
+def execute(settings: Line, evaluations: int) -> Line:
+    """Train one model; its scores along the way."""
+    split, steps = read_split(settings["dataset"], settings["split"]), settings["steps"]
+    model = build(split, settings, likelihood_variance=0.3)
+    recorder = Recorder(scorer(model, split), spread_steps(steps, evaluations))
+    method, data = METHODS[settings["method"]], (split.X, split.Y)
+    if method is None:
+        minimise_frozen(model, data, steps, recorder)
     else:
-        minimise_frozen(model, (X, Y), o.steps, recorder)
-    return recorder.curve
+        gd.training.fit(
+            model, data, steps=steps, progress=False, callback=recorder, **schedule(steps, **method)
+        )
+    return dict(columns=COLUMNS, curve=recorder.curve)
+
+
+def scorer(model: gd.models.DeepGP, split: Split) -> Callable[[], tuple[float, ...]]:
+    """Bound, test log density and RMSE, the latter two in the targets' unit."""
+    data, test = (split.X, split.Y), (split.Xtest, split.Ytest)
+    noise = model.draw_noise(len(split.X), seed=[0, 0])
+
+    def tensors() -> tuple[tf.Tensor, ...]:
+        mean, _ = model.predict_f(split.Xtest)
+        return model.elbo(data, noise), model.predict_log_density(test), mean
+
+    compiled = tf.function(tensors, autograph=False)
+
+    def score() -> tuple[float, ...]:
+        bound, log_density, mean = map(np.asarray, compiled())
+        rmse = split.scale * np.sqrt(np.mean(np.square(mean - split.Ytest)))
+        return float(bound), float(log_density.mean() - np.log(split.scale)), float(rmse)
+
+    return score
+
+
+def schedule(steps: int, last_rate: float = 1.0, **settings: float) -> dict[str, Any]:
+    """What `fit` takes for a rate of Adam that falls to a share of its start."""
+    stairs = dict(decay_rate=last_rate ** (1 / STAIRS), decay_steps=max(1, steps // STAIRS))
+    return {**stairs, **settings}
 
 
 def minimise_frozen(
-    model: gd.models.DeepGP, data: Any, steps: int, recorder: Callable[..., None]
+    model: gd.models.DeepGP, data: Any, steps: int, recorder: Callable[[int], None]
 ) -> None:
     """L-BFGS on all data, with the same draws in every evaluation; its own, not the recorder's."""
-    noise = model.draw_noise(len(data[0]), seed=[1, 1])
-    loss = tf.function(
-        lambda: -model.maximum_log_likelihood_objective(data, noise), autograph=False
-    )
+
+    def after_step(step: int, variables: Any, values: Any) -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        recorder(step + 1)
+
     gpflow.optimizers.Scipy().minimize(
-        loss,
+        model.training_loss_closure(data, seed=1),
         model.trainable_variables,
         options=dict(maxiter=steps),
-        step_callback=lambda step, variables, values: _at(model, variables, values, step, recorder),
+        step_callback=after_step,
     )
 
 
-def _at(model: Any, variables: Any, values: Any, step: int, recorder: Callable[..., None]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-    recorder(step + 1)
+def all_settings(o: argparse.Namespace) -> Iterator[Line]:
+    for dataset in o.dataset:
+        for split in o.split:
+            for structure in o.structure:
+                for method in o.method:
+                    names = dict(dataset=dataset, split=split, structure=structure, method=method)
+                    yield {**names, **sizes(o)}
 
 
-def key(line: dict[str, Any]) -> tuple[Any, ...]:
-    names = ("dataset", "split", "structure", "method", "layers", "hidden_dim", "num_inducing")
-    return tuple(line[name] for name in (*names, "steps"))
+Scores = dict[str, float]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def scores(line: Line, target: float) -> Scores:
+    """
+    Of a run at its end, and the CPU-seconds until its bound reached the target, infinite where it has not.
+    """
+    curve = np.array(line["curve"])
+    reached = curve[curve[:, 2] >= target, 1]
+    ends = dict(zip(COLUMNS, curve[-1]))
+    milliseconds = 1e3 * ends["seconds"] / max(ends["step"] - 1, 1)
+    return {**ends, "to_bound": reached[0] if len(reached) else np.inf, "ms": milliseconds}
 
 
-def report(lines: list[dict[str, Any]]) -> None:
-    """Averages over splits for each structure and method; times to the bound of Adam 0.02 at its end."""
-    targets = {
-        key({**line, "method": ""}): line["curve"][-1][2]
+def report(lines: list[Line]) -> None:
+    """Means over splits with their standard errors, then the differences from Adam alone split by split."""
+    ends = {
+        (line["structure"], line["dataset"], line["split"]): line["curve"][-1][2]
         for line in lines
-        if line["method"] == "Adam 0.02"
+        if line["method"] == REFERENCE
     }
+    runs: dict[tuple[str, str, str], dict[int, Scores]] = defaultdict(dict)
+    for line in lines:
+        structure, dataset, split = line["structure"], line["dataset"], line["split"]
+        target = ends.get((structure, dataset, split), np.inf)
+        runs[structure, dataset, line["method"]][split] = scores(line, target)
+    print_means(runs)
+    print()
+    print_differences(runs)
+
+
+def print_means(runs: dict[tuple[str, str, str], dict[int, Scores]]) -> None:
     print(
-        "| data set | structure | method | splits | CPU ms a step | CPU s to Adam 0.02's bound | bound |"
-        " test log density | RMSE |"
+        f"| structure | data set | method | splits | CPU ms a step | CPU s to the bound of {REFERENCE} |"
+        " bound | test log density | RMSE |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for line in lines:
-        groups.setdefault((line["dataset"], line["structure"], line["method"]), []).append(line)
-    for names, group in sorted(groups.items()):
-        rows = []
-        for line in group:
-            curve = np.array(line["curve"])
-            target = targets.get(key({**line, "method": ""}), np.inf)
-            reached = curve[curve[:, 2] >= target, 1]
-            first = reached[0] if len(reached) else np.inf
-            rows.append([1e3 * curve[-1, 1] / max(curve[-1, 0] - 1, 1), first, *curve[-1, 2:]])
-        ms, seconds, bound, score, rmse = np.mean(rows, axis=0)
-        shown = f"{seconds:.1f}" if np.isfinite(seconds) else "-"
+    for names, by_split in sorted(runs.items()):
+        rows = list(by_split.values())
+
+        def shown(column: str, digits: int, rows: list[Scores] = rows) -> str:
+            return mean_and_error([row[column] for row in rows], digits)
+
+        missed = sum(np.isinf(row["to_bound"]) for row in rows)
+        seconds = f"missed by {missed} of {len(rows)}" if missed else shown("to_bound", 1)
         print(
-            f"| {' | '.join(names)} | {len(group)} | {ms:.1f} | {shown} | {bound:.1f} | {score:.3f} |"
-            f" {rmse:.3f} |"
+            f"| {' | '.join(names)} | {len(rows)} | {shown('ms', 1)} | {seconds} | {shown('bound', 1)}"
+            f" | {shown('log_density', 3)} | {shown('rmse', 3)} |"
         )
+
+
+def print_differences(runs: dict[tuple[str, str, str], dict[int, Scores]]) -> None:
+    """On the same split, from the reference; over all sets and splits."""
+    print(
+        f"| structure | method | splits | higher bound than {REFERENCE} | higher test density |"
+        " difference of bounds, nats | of test log densities |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    pairs = defaultdict(list)
+    for (structure, dataset, method), by_split in runs.items():
+        others = runs.get((structure, dataset, REFERENCE), {})
+        if method != REFERENCE:
+            pairs[structure, method] += [
+                (row, others[split]) for split, row in by_split.items() if split in others
+            ]
+    for names, rows in sorted(pairs.items()):
+        bound, density = (
+            [row[column] - other[column] for row, other in rows]
+            for column in ("bound", "log_density")
+        )
+        won = " | ".join(f"{np.sum(np.greater(d, 0))} of {len(rows)}" for d in (bound, density))
+        means = f"{mean_and_error(bound, 1)} | {mean_and_error(density, 3)}"
+        print(f"| {' | '.join(names)} | {len(rows)} | {won} | {means} |")
 
 
 def main() -> None:
     o = parse_arguments()
     if o.report:
-        report(read(o.report))
+        report(Results(o.report).read())
         return
-    done = {key(line) for line in read(o.output)}
-    for dataset in o.dataset:
-        for index in o.split:
-            for structure in o.structure:
-                for method in o.method:
-                    line = dict(dataset=dataset, split=index, structure=structure, method=method)
-                    line |= dict(layers=o.layers, hidden_dim=o.hidden_dim)
-                    line |= dict(num_inducing=o.num_inducing, steps=o.steps)
-                    if key(line) in done:
-                        continue
-                    curve = run(read_split(dataset, index), structure, method, o)
-                    with o.output.open("a") as file:
-                        file.write(json.dumps({**line, "columns": CURVE, "curve": curve}) + "\n")
-                    print(*line.values(), *np.round(curve[-1], 3), flush=True)
+    use_one_thread()
+    for settings in all_settings(o):
+        Results(o.output).run(settings, partial(execute, settings, o.evaluations))
 
 
 if __name__ == "__main__":
