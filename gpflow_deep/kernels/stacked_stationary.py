@@ -20,7 +20,7 @@ from gpflow.kernels import (
 from gpflow.utilities import positive
 
 from ..numerics.linalg import squared_distances
-from ..validation import check_positive_integer
+from ..validation import check_positive_array, check_positive_integer
 from .methods import has_methods_of
 
 __all__ = ["StackedStationary"]
@@ -52,7 +52,7 @@ class StackedStationary(MultioutputKernel):
     ) -> None:
         super().__init__(name=name)
         self._num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
-        self.shape = kernel()
+        self.shape = kernel() if callable(kernel) and not isinstance(kernel, Kernel) else None
         if not has_methods_of(self.shape, IsotropicStationary, *_REPLACED):
             raise TypeError(
                 "kernel: expected an isotropic stationary kernel, with no methods of its own but K_r2 or"
@@ -66,7 +66,7 @@ class StackedStationary(MultioutputKernel):
 
     def _parameter(self, value: TensorType, name: str, ranks: tuple[int, ...]) -> Parameter:
         T = self._num_latent_gps
-        array: np.ndarray = np.asarray(value, gpflow.default_float())
+        array = check_positive_array(value, name)
         if array.ndim == 0:
             array = np.full(T, array)
         if array.ndim not in ranks or len(array) != T:
