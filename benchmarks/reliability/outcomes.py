@@ -38,5 +38,5 @@ def judge(function: Callable[[Case], Outcome], case: Case) -> Outcome:
         said = f"{type(error).__name__}: {error}"
         # The argument, and what was expected of it; or the step, and why it failed.
         name = case.get("argument", "Training failed at step [0-9]+")
-        named = re.search(rf"\b{name}\b.*: |Argument: {name}\b", said)
+        named = re.search(rf"\b{name}\b.*: |expected .*\b{name}\b|Argument: {name}\b", said)
         return IN_WORDS if isinstance(error, _EXPECTED) and named else RAW, said[:300]

@@ -44,6 +44,8 @@ ACCEPTED: dict[str, set[str]] = {
     "seed": {"zero"},
     "size": {"huge"},
     "degrees": {"huge", "empty"},
+    "images": {"cube"},
+    "points": {"empty"},
     "draws": {"zero", "empty"},
     "positive": {"half", "huge"},
     "not negative": {"zero", "half", "huge"},
@@ -79,6 +81,10 @@ def _layers() -> list[Any]:
 @cache
 def _amortized_layers() -> list[Any]:
     return gd.layers.build_amortized_layers(2, (2,), num_inducing=2)
+
+
+def _network() -> list[Any]:
+    return [gd.layers.bayesian.Flatten(), gd.layers.BayesianDense(1)]
 
 
 @cache
@@ -260,14 +266,19 @@ _COMPOSED: dict[str, tuple[Callable[..., Any], dict[str, Argument]]] = {
     ),
 }
 
-_NO_DRAWS = {"seed": Argument(None, "anything"), "noise": Argument(None, "draws")}
+_OF_PREDICTIONS = {
+    "X": Argument(lambda: _data()[0], "points"),
+    "seed": Argument(None, "part"),
+    "noise": Argument(None, "draws"),
+}
 
 #: Arguments that mean something else than elsewhere, by room and name.
 _OWN: dict[str, dict[str, Argument]] = {
     "models.DeepGP": {"num_sites": Argument(None, "count")},
     "models.AmortizedDeepGP": {"layers": Argument(_amortized_layers, "part")},
     "models.GlobalInducingBNN": {
-        "layers": Argument(lambda: [gd.layers.BayesianDense(1)], "part"),
+        "layers": Argument(_network, "part"),
+        "inducing_inputs": Argument(lambda: _data()[0][:3], "images"),
         "input_shape": Argument(None, "anything"),
     },
     "models.OrthogonalSVGP": {
@@ -382,7 +393,7 @@ def _everything() -> dict[str, tuple[Callable[..., Any], dict[str, Argument]]]:
             found[f"{room}.{name}"] = function, _arguments(function, own)
     for name in _METHODS:
         method = getattr(_model(), name)
-        own = _NO_DRAWS if name != "draw_noise" else {"seed": Argument(None, "part")}
+        own = {"seed": Argument(None, "part")} if name == "draw_noise" else _OF_PREDICTIONS
         found[f"DeepGP.{name}"] = method, _arguments(method, own)
     return found
 

@@ -22,7 +22,6 @@ import numpy as np
 from check_shapes import check_shapes
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from ..validation import check_number
 from .arrays import finite_array, real_array
 
 __all__ = [
@@ -224,8 +223,8 @@ def coverage(
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
-    level = check_number(level, "level", 0.0, 1.0)
-    return calibration_curve(Y, means, variances, log_weights, levels=[level])[1][0]
+    levels = _levels("level", [level])
+    return calibration_curve(Y, means, variances, log_weights, levels)[1][0]
 
 
 @check_shapes(

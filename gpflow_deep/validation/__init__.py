@@ -1,6 +1,7 @@
 """Checks at the door: every error names the argument, what was expected and what came."""
 
 from .arrays import (
+    as_draws,
     as_real_tensor,
     check_finite,
     check_inducing_variable,
@@ -23,6 +24,7 @@ from .numbers import (
 from .observations import check_targets
 
 __all__ = [
+    "as_draws",
     "as_real_tensor",
     "check_choice",
     "check_finite",

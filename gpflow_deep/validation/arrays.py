@@ -20,6 +20,7 @@ from gpflow.inducing_variables import (
 from gpflow.kernels import Convolutional, Kernel
 
 __all__ = [
+    "as_draws",
     "as_real_tensor",
     "check_finite",
     "check_inducing_variable",
@@ -190,6 +191,19 @@ def check_inducing_variable(inducing_variable: Any, num_latent_gps: int) -> Indu
     return inducing_variable
 
 
+def as_draws(noise: Any) -> list[Any]:
+    """
+    A list of given draws, empty for ``None``.
+
+    :raises TypeError: where it is no sequence.
+    """
+    if noise is None:
+        return []
+    if not isinstance(noise, Sequence) or isinstance(noise, str):
+        raise TypeError(f"noise: expected a list of tensors, got {type(noise).__name__}.")
+    return list(noise)
+
+
 def check_noise(noise: Sequence[Any], shapes: Sequence[Sequence[int | None]]) -> list[tf.Tensor]:
     """
     Given draws in the default float, after a check of the shapes that are known by now.
@@ -197,9 +211,7 @@ def check_noise(noise: Sequence[Any], shapes: Sequence[Sequence[int | None]]) ->
     :param shapes: those expected, each of three dimensions, of which the first is the number of samples.
     :raises ValueError: where they are others, or not of equally many samples.
     """
-    if not isinstance(noise, Sequence) or isinstance(noise, str):
-        raise TypeError(f"noise: expected a list of tensors, got {type(noise).__name__}.")
-    noise = [tf.cast(z, gpflow.default_float()) for z in noise]
+    noise = [tf.cast(as_real_tensor(z, "noise"), gpflow.default_float()) for z in as_draws(noise)]
     sizes = {z.shape[0] for z in noise if z.shape.rank} - {None}
     fit = [z.shape.is_compatible_with([None, *shape[1:]]) for z, shape in zip(noise, shapes)]
     if len(noise) != len(shapes) or len(sizes) > 1 or not all(fit):
