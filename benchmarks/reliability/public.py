@@ -168,9 +168,9 @@ COMMON: dict[str, Argument] = {
     **_one((2,), "hidden_dims"),
     **_one([2, 3, 2], "dims"),
     **_one(0, "seed", kind="seed"),
-    **_one(0.5, "hidden_scale", "initial_scale", "scale", "epsilon", kind="positive"),
+    **_one(0.5, "hidden_scale", "initial_scale", "scale", kind="positive"),
     **_one(0.5, "noise_variance", "white_noise", "max_kl", kind="positive"),
-    **_one(0.5, "covariance_jitter", "jitter", "kl_weight", kind="not negative"),
+    **_one(0.5, "covariance_jitter", "epsilon", "jitter", "kl_weight", kind="not negative"),
     **_one(0.5, "damping", "gamma", "mean_gamma", kind="share"),
     **_one(1.0, "alpha", kind="share or none"),
     **_one(True, "predictive_objective", kind="weight"),
@@ -281,6 +281,7 @@ _OWN: dict[str, dict[str, Argument]] = {
         "inducing_inputs": Argument(lambda: _data()[0][:3], "images"),
         "input_shape": Argument(None, "anything"),
     },
+    "posteriors.Orthogonal": _one(2, "num_inducing"),
     "models.OrthogonalSVGP": {
         "orthogonal_inducing_variable": Argument(lambda: _data()[0][3:6], "array")
     },

@@ -125,7 +125,7 @@ class DeepGPEstimator(BaseEstimator):
             if classes:
                 unit = np.zeros(1), np.ones(1)
                 self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
-        with precision(self.float, self.jitter):
+        with precision(self.float, self.jitter and float(self.jitter)):
             self._fit_members(self._scaled(train), held_out and self._scaled(held_out), num_outputs)
 
     def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:

@@ -297,9 +297,10 @@ class VariationalDeepGPModel(DeepGPModel):
     def _site_noise(self, noise: Noise, num_data: TensorType, num_layers: int) -> list[TensorType]:
         """The sites [S, 1, T_l] of hidden layers; draws for the last one, where it is sampled too."""
         assert self.sites is not None
-        if as_draws(noise):
+        given = as_draws(noise)
+        if given:
             raise ValueError(
-                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
+                f"noise: expected none, as points travel by learned sites, got {len(given)} tensors."
             )
         shapes = self._point_shapes(self.sites.num_sites, num_data, num_layers)
         return [*self.sites.noise(), *standard_normals(shapes[len(self.layers) - 1 :])]

@@ -92,7 +92,9 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     :raises ValueError: where it is not.
     """
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}.")
+        shown = [repr(choice) for choice in choices]
+        expected = " or ".join(shown) if len(shown) == 2 else f"one of {', '.join(shown)}"
+        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
     return value
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
 
-from ...validation import check_positive_integer, check_positive_number
+from ...validation import check_number, check_positive_integer
 from .base import NetworkLayer, Path, Shape, connect, random_layers, walk
 
 __all__ = [
@@ -155,7 +155,7 @@ class GroupNormalization(_Deterministic):
     ) -> None:
         super().__init__(name=name)
         self.num_groups = check_positive_integer(num_groups, "num_groups")
-        self.epsilon = check_positive_number(epsilon, "epsilon")
+        self.epsilon = check_number(epsilon, "epsilon", low=0.0)
 
     def _connect(self, input_shape: Shape) -> Shape:
         channels = input_shape[-1]
