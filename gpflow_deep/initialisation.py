@@ -6,7 +6,7 @@ import numpy as np
 from gpflow.base import Parameter
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
-from .validation import check_inputs, check_positive_integer
+from .validation import check_inputs, check_positive_integer, check_seed
 
 __all__ = ["inducing_data", "kmeans_inducing_inputs", "linear_mean_function"]
 
@@ -27,12 +27,14 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
     X = check_inputs(X, "X")
-    num_inducing = check_positive_integer(num_inducing, "num_inducing")
+    num_inducing, seed = check_positive_integer(num_inducing, "num_inducing"), check_seed(seed)
     distinct = np.unique(X, axis=0)
     if len(distinct) <= num_inducing:
         return distinct
     method = MiniBatchKMeans if len(X) > _MINIBATCH_ABOVE else KMeans
-    centres = method(n_clusters=num_inducing, n_init=1, random_state=seed).fit(X).cluster_centers_
+    centres = (
+        method(n_clusters=num_inducing, n_init=1, random_state=seed % 2**32).fit(X).cluster_centers_
+    )
     return np.unique(centres.astype(X.dtype), axis=0)
 
 
@@ -53,7 +55,7 @@ def inducing_data(
         raise ValueError(f"Y: expected as many rows as X, {len(X)}, got {len(Y)}.")
     num_inducing = check_positive_integer(num_inducing, "num_inducing")
     _, distinct = np.unique(X, axis=0, return_index=True)
-    chosen = np.random.default_rng(seed).permutation(distinct)[:num_inducing]
+    chosen = np.random.default_rng(check_seed(seed)).permutation(distinct)[:num_inducing]
     return X[chosen], Y[chosen]
 
 

@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from gpflow.base import TensorType
 
 from ..numerics.gamma import gammas_from_normals
-from ..validation import check_positive_integer
+from ..validation import as_real_tensor, check_positive_integer
 
 __all__ = ["Bartlett", "InverseWishart"]
 
@@ -22,8 +22,8 @@ class _RealMatrix(tfp.distributions.Distribution):
         self, df: tf.Tensor, size: int, parameters: dict[str, Any], name: str, validate_args: bool
     ) -> None:
         known = tf.get_static_value(df)
-        if known is not None and not np.all(known > size - 1):
-            raise ValueError(f"df: expected more than {size - 1}, got {np.min(known):g}.")
+        if known is not None and not np.all((known > size - 1) & np.isfinite(known)):
+            raise ValueError(f"df: expected finite numbers above {size - 1}, got {known!r}.")
         self.df, self.size = df, size
         super().__init__(
             dtype=df.dtype,
@@ -76,7 +76,7 @@ class Bartlett(_RealMatrix):
     ) -> None:
         parameters = dict(locals())
         size = check_positive_integer(size, "size")
-        super().__init__(tf.convert_to_tensor(df), size, parameters, name, validate_args)
+        super().__init__(as_real_tensor(df, "df"), size, parameters, name, validate_args)
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:
         """Draws as a smooth, increasing function of standard normals [..., size, size], entry by entry."""
@@ -123,8 +123,12 @@ class InverseWishart(_RealMatrix):
         name: str = "InverseWishart",
     ) -> None:
         parameters = dict(locals())
-        self.scale_tril = tf.convert_to_tensor(scale_tril)
-        df = tf.convert_to_tensor(df, self.scale_tril.dtype)
+        self.scale_tril = as_real_tensor(scale_tril, "scale_tril")
+        if self.scale_tril.shape.rank is not None and (
+            self.scale_tril.shape.rank < 2 or self.scale_tril.shape[-1] != self.scale_tril.shape[-2]
+        ):
+            raise ValueError(f"scale_tril: expected [..., p, p], got {self.scale_tril.shape}.")
+        df = tf.cast(as_real_tensor(df, "df"), self.scale_tril.dtype)
         super().__init__(df, self.scale_tril.shape[-1], parameters, name, validate_args)
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:

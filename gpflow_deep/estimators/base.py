@@ -14,8 +14,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from gpflow_deep.presets import Settings, get, recommended
+from gpflow_deep import presets
+from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import EXACT
+from gpflow_deep.validation import (
+    check_choice,
+    check_number,
+    check_positive_integer,
+    check_positive_number,
+)
 
 from .evidence import condition
 from .fitted import FittedModel, Mixture, precision
@@ -120,7 +127,7 @@ class DeepGPEstimator(BaseEstimator):
             if classes:
                 unit = np.zeros(1), np.ones(1)
                 self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
-        with precision(self.float, self.jitter):
+        with precision(self.float, self.jitter and float(self.jitter)):
             self._fit_members(self._scaled(train), held_out and self._scaled(held_out), num_outputs)
 
     def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
@@ -210,18 +217,19 @@ class DeepGPEstimator(BaseEstimator):
         )
 
     def _check_parameters(self) -> None:
-        if self.model != "auto":
-            get(self.model)
+        check_choice(self.model, "model", ("auto", *presets.names()))
+        check_positive_integer(self.num_layers, "num_layers")
         if self.float not in ("float32", "float64"):
             raise ValueError(f"float: expected 'float32' or 'float64', got {self.float!r}.")
-        if not 0.0 <= self.validation_fraction < 1.0:
+        if check_number(self.validation_fraction, "validation_fraction", low=0.0) >= 1.0:
             raise ValueError(
                 f"validation_fraction: expected a share in [0, 1), got {self.validation_fraction!r}."
             )
-        for name in ("steps", "time_limit", "jitter"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}: expected a positive number or None, got {value!r}.")
+        if self.steps is not None:
+            check_positive_integer(self.steps, "steps")
+        for name in ("time_limit", "jitter"):
+            if getattr(self, name) is not None:
+                check_positive_number(getattr(self, name), name)
         unknown = set(self.settings or {}) - set(asdict(Settings()))
         if unknown:
             raise ValueError(

@@ -12,6 +12,8 @@ from gpflow.kernels import Kernel
 from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
+from ..validation import as_real_tensor, check_finite, check_positive_array
+
 __all__ = ["SpectralMixture"]
 
 
@@ -41,6 +43,9 @@ class SpectralMixture(Kernel):
         name: str | None = None,
     ) -> None:
         super().__init__(active_dims=active_dims, name=name)
+        weights = check_positive_array(weights, "weights")
+        bandwidths = check_positive_array(bandwidths, "bandwidths")
+        frequencies = check_finite(as_real_tensor(frequencies, "frequencies"), "frequencies")
         shapes = np.shape(weights), np.shape(frequencies), np.shape(bandwidths)
         if (
             len(shapes[0]) != 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -20,7 +21,7 @@ from gpflow.kernels import (
 from gpflow.utilities import positive
 
 from ..numerics.linalg import squared_distances
-from ..validation import check_positive_integer
+from ..validation import check_positive_array, check_positive_integer
 from .methods import has_methods_of
 
 __all__ = ["StackedStationary"]
@@ -52,12 +53,13 @@ class StackedStationary(MultioutputKernel):
     ) -> None:
         super().__init__(name=name)
         self._num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
-        self.shape = kernel()
-        if not has_methods_of(self.shape, IsotropicStationary, *_REPLACED):
+        shape: Any = None if isinstance(kernel, Kernel) or not callable(kernel) else kernel()
+        if not has_methods_of(shape, IsotropicStationary, *_REPLACED):
             raise TypeError(
                 "kernel: expected an isotropic stationary kernel, with no methods of its own but K_r2 or"
                 f" K_r, got {kernel!r}."
             )
+        self.shape: IsotropicStationary = shape
         # No parameters of its own: scales are applied here.
         for scale in ("variance", "lengthscales"):
             setattr(self.shape, scale, 1.0)
@@ -66,7 +68,7 @@ class StackedStationary(MultioutputKernel):
 
     def _parameter(self, value: TensorType, name: str, ranks: tuple[int, ...]) -> Parameter:
         T = self._num_latent_gps
-        array: np.ndarray = np.asarray(value, gpflow.default_float())
+        array = check_positive_array(value, name)
         if array.ndim == 0:
             array = np.full(T, array)
         if array.ndim not in ranks or len(array) != T:

@@ -16,7 +16,7 @@ from gpflow.mean_functions import MeanFunction
 from ..kernels import StackedStationary
 from ..kernels.independent import takes_indices
 from ..numerics.linalg import leading_shape, squared_norms
-from ..validation import check_positive_integer
+from ..validation import check_flag, check_positive_integer, check_seed
 from .base import Layer
 from .covariances import local_covariances, prior_variance
 from .networks import MLP, AffineMaps, as_network
@@ -89,10 +89,10 @@ class AmortizedGPLayer(Layer):
                 " indices."
             )
         self._input_dim = Q = check_positive_integer(input_dim, "input_dim")
-        self.full_covariance = bool(full_covariance)
+        self.full_covariance = check_flag(full_covariance, "full_covariance")
         scale_columns = T * M * (M + 1) // 2 if full_covariance else T * M
         if networks is None:
-            networks = _default_networks(Q, M, [T * M, scale_columns], seed)
+            networks = _default_networks(Q, M, [T * M, scale_columns], check_seed(seed))
         elif not isinstance(networks, Sequence):
             networks = [networks]
         checked = [as_network(network, Q) for network in networks]

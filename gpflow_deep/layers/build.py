@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import gpflow
 import numpy as np
@@ -13,7 +12,13 @@ from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
 from ..initialisation import kmeans_inducing_inputs, linear_mean_function
 from ..kernels.independent import check_kernel
-from ..validation import check_inputs, check_positive_integer
+from ..validation import (
+    check_inputs,
+    check_positive_integer,
+    check_positive_integers,
+    check_positive_number,
+    check_seed,
+)
 from .amortized import AmortizedGPLayer
 from .gp_layer import GPLayer
 
@@ -68,8 +73,8 @@ def build_layers(
     sizes = _per_layer(num_inducing, len(widths))
     centres = {size: kmeans_inducing_inputs(X, size, seed=seed) for size in set(sizes)}
     make_kernel = _kernel_maker(kernel_factory) or _ard_squared_exponential
-    if white_noise is not None and not white_noise > 0:
-        raise ValueError(f"white_noise: expected a positive variance or None, got {white_noise!r}.")
+    if white_noise is not None:
+        white_noise = check_positive_number(white_noise, "white_noise")
 
     layers = []
     for index, width in enumerate(widths):
@@ -129,10 +134,9 @@ def build_amortized_layers(
     :raises ValueError: where a number is not positive, or not every layer has its inducing points.
     :raises TypeError: where ``kernel_factory`` is a kernel's class, or what it makes no kernel.
     """
-    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
-    dims = [check_positive_integer(input_dim, "input_dim"), *widths, output_dim]
+    dims = [check_positive_integer(input_dim, "input_dim"), *_widths(hidden_dims, output_dim)]
     sizes = _per_layer(num_inducing, len(dims) - 1)
-    make_kernel = _kernel_maker(kernel_factory)
+    make_kernel, seed = _kernel_maker(kernel_factory), check_seed(seed)
     return [
         AmortizedGPLayer(
             make_kernel(d_in, index) if make_kernel else None,
@@ -163,14 +167,16 @@ def _kernel_maker(kernel_factory: KernelFactory | Kernel | None) -> KernelFactor
 
 def _per_layer(num_inducing: int | Sequence[int], num_layers: int) -> list[int]:
     """The inducing points of each layer."""
-    one = np.ndim(num_inducing) == 0
-    sizes = [num_inducing] * num_layers if one else list(cast(Sequence[int], num_inducing))
+    if isinstance(num_inducing, (Sequence, np.ndarray)):
+        sizes = check_positive_integers(num_inducing, "num_inducing")
+    else:
+        sizes = [check_positive_integer(num_inducing, "num_inducing")] * num_layers
     if len(sizes) != num_layers:
         raise ValueError(
             f"num_inducing: expected one number, or one for each of {num_layers} layers, got"
             f" {num_inducing!r}."
         )
-    return [check_positive_integer(size, "num_inducing") for size in sizes]
+    return sizes
 
 
 def build_separate_layers(
@@ -205,7 +211,7 @@ def build_separate_layers(
     X = check_inputs(X, "X")
     widths = _widths(hidden_dims, output_dim)
     M = check_positive_integer(num_inducing, "num_inducing")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     make_kernel = _kernel_maker(kernel_factory) or _squared_exponential_of_layer
     layers = []
     for index, (input_dim, width) in enumerate(zip([X.shape[1], *widths], widths)):
@@ -234,9 +240,5 @@ def _squared_exponential_of_layer(input_dim: int, layer: int) -> Kernel:
 
 
 def _widths(hidden_dims: Sequence[int], output_dim: int) -> list[int]:
-    if np.ndim(hidden_dims) != 1:
-        raise TypeError(
-            f"hidden_dims: expected a sequence of widths such as (5, 5), got {hidden_dims!r}."
-        )
-    widths = [check_positive_integer(d, "hidden_dims") for d in hidden_dims]
+    widths = check_positive_integers(hidden_dims, "hidden_dims")
     return [*widths, check_positive_integer(output_dim, "output_dim")]

@@ -17,7 +17,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
 from ..numerics.linalg import leading_shape
-from ..validation import check_inducing_variable, input_dim
+from ..validation import check_flag, check_inducing_variable, input_dim
 from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance
 
@@ -79,7 +79,7 @@ class GPLayer(Layer):
                     "kernel: expected SharedIndependent or SeparateIndependent with"
                     f" {type(self.inducing_variable).__name__}, got {type(self.kernel).__name__}."
                 )
-        self.whiten = bool(whiten)
+        self.whiten = check_flag(whiten, "whiten")
         self._check_input_dim()
 
     @property

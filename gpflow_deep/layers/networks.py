@@ -10,7 +10,12 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Module, Parameter
 
-from ..validation import check_positive_integer
+from ..validation import (
+    check_memory,
+    check_positive_integer,
+    check_positive_integers,
+    check_seed,
+)
 
 __all__ = ["AffineMaps", "MLP", "Network", "as_network"]
 
@@ -34,7 +39,8 @@ class AffineMaps(Module):
         super().__init__(name=name)
         Q = check_positive_integer(input_dim, "input_dim")
         M = check_positive_integer(num_maps, "num_maps")
-        rng, dtype = np.random.default_rng(seed), gpflow.default_float()
+        check_memory(M * Q * Q, f"{M} maps of {Q} dimensions", "num_maps, input_dim")
+        rng, dtype = np.random.default_rng(check_seed(seed)), gpflow.default_float()
         self.W = Parameter(np.tile(np.eye(Q), [M, 1, 1]), dtype=dtype)  # [M, Q, Q]
         self.b = Parameter(rng.standard_normal([M, Q]), dtype=dtype)  # [M, Q]
 
@@ -65,14 +71,17 @@ class MLP(Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        dims = [check_positive_integer(d, "dims") for d in dims]
+        dims = check_positive_integers(dims, "dims")
         K = check_positive_integer(num_networks, "num_networks")
-        if len(dims) < 2 or dims[-1] % check_positive_integer(repeats, "repeats"):
+        repeats = check_positive_integer(repeats, "repeats")
+        if len(dims) < 2 or dims[-1] % repeats:
             raise ValueError(
                 f"dims: expected inputs, hidden layers and outputs, a multiple of repeats ({repeats}),"
                 f" got {dims}."
             )
-        rng, dtype = np.random.default_rng(seed), gpflow.default_float()
+        weights = K * sum(d_in * d_out for d_in, d_out in zip(dims, dims[1:]))
+        check_memory(weights, f"{K} networks of widths {dims}", "dims, num_networks")
+        rng, dtype = np.random.default_rng(check_seed(seed)), gpflow.default_float()
         self.W, self.b = [], []  # [K, in, out], [K, 1, out]
         for index, (d_in, d_out) in enumerate(zip(dims, dims[1:])):
             copies = repeats if index == len(dims) - 2 else 1

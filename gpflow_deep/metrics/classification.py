@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from check_shapes import check_shapes
 
+from ..validation import check_positive_integer
+from .arrays import finite_array, real_array
+
 __all__ = [
     "accuracy",
     "brier_score",
@@ -83,8 +86,7 @@ def reliability_curve(
     :param num_bins: from 0 to 1.
     """
     probabilities = _probabilities(probabilities, "probabilities")
-    if not isinstance(num_bins, (int, np.integer)) or num_bins < 1:
-        raise ValueError(f"num_bins: expected a positive integer, got {num_bins!r}.")
+    num_bins = check_positive_integer(num_bins, "num_bins")
     confidences = probabilities.max(axis=1)
     right = np.argmax(probabilities, axis=1) == _classes(Y, probabilities)
     # A bin holds its upper end, as 1 must be in one.
@@ -128,11 +130,9 @@ def out_of_distribution_auroc(inside: Any, outside: Any) -> float:
 
 
 def _probabilities(value: Any, name: str) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
-    if array.size == 0:
-        raise ValueError(f"{name}: expected at least one value, got shape {array.shape}.")
-    if not (np.isfinite(array).all() and (array >= 0.0).all()):
-        raise ValueError(f"{name}: expected finite probabilities of at least 0, got {array.min()}.")
+    array = finite_array(value, name)
+    if not (array >= 0.0).all():
+        raise ValueError(f"{name}: expected probabilities of at least 0, got {array.min()}.")
     sums = array.sum(axis=1)
     if not np.allclose(sums, 1.0, atol=1e-4):
         worst = sums[np.argmax(np.abs(sums - 1.0))]
@@ -141,7 +141,7 @@ def _probabilities(value: Any, name: str) -> np.ndarray:
 
 
 def _classes(Y: Any, probabilities: np.ndarray) -> np.ndarray:
-    values = np.asarray(Y)
+    values = real_array(Y, "Y")
     N, C = probabilities.shape
     if values.shape not in ((N,), (N, 1)):
         raise ValueError(f"Y: expected shape [{N}] or [{N}, 1], got {list(values.shape)}.")

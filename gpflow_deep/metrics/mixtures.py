@@ -22,6 +22,8 @@ import numpy as np
 from check_shapes import check_shapes
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
+from .arrays import finite_array, real_array
+
 __all__ = [
     "calibration_curve",
     "coverage",
@@ -54,8 +56,8 @@ def rmse(Y: Any, mean: Any) -> np.ndarray:
     :param Y: targets.
     :param mean: predicted means.
     """
-    Y = _finite("Y", Y)
-    mean = _finite("mean", mean)
+    Y = finite_array(Y, "Y")
+    mean = finite_array(mean, "mean")
     return np.asarray(np.sqrt(np.mean((Y - mean) ** 2)))
 
 
@@ -100,7 +102,7 @@ def log_density(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndar
     :param variances: variances of the components, positive.
     :param log_weights: logarithms of the components' weights.
     """
-    Y = _finite("Y", Y)
+    Y = finite_array(Y, "Y")
     means, variances, log_weights = _mixture(means, variances, log_weights)
     if np.any(variances == 0.0):
         raise ValueError("variances: a density needs positive variances, got zeros.")
@@ -152,7 +154,7 @@ def crps(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
     :param variances: variances of the components; zero is a point mass.
     :param log_weights: logarithms of the components' weights.
     """
-    Y = _finite("Y", Y)
+    Y = finite_array(Y, "Y")
     means, variances, log_weights = _mixture(means, variances, log_weights)
     weights = np.exp(log_weights)
     num_points = Y.size
@@ -195,7 +197,7 @@ def pit(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
     :param variances: variances of the components; zero is a point mass.
     :param log_weights: logarithms of the components' weights.
     """
-    Y = _finite("Y", Y)
+    Y = finite_array(Y, "Y")
     means, variances, log_weights = _mixture(means, variances, log_weights)
     cdf = ndtr(_standardise(Y - means, np.sqrt(variances)))
     # Weights that sum to 1 + 1e-16 must not give a probability above one.
@@ -224,7 +226,8 @@ def coverage(
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
-    return calibration_curve(Y, means, variances, log_weights, levels=[level])[1][0]
+    levels = _levels("level", [level])
+    return calibration_curve(Y, means, variances, log_weights, levels)[1][0]
 
 
 @check_shapes(
@@ -329,24 +332,14 @@ def _standardise(difference: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.where(scale > 0.0, difference / safe, point_mass)
 
 
-def _finite(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
-    if array.size == 0:
-        raise ValueError(f"{name}: expected at least one value, got shape {array.shape}.")
-    if not np.all(np.isfinite(array)):
-        count = int(np.sum(~np.isfinite(array)))
-        raise ValueError(f"{name}: expected finite values, got {count} NaN or infinite ones.")
-    return array
-
-
 def _mixture(
     means: Any, variances: Any, log_weights: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    means = _finite("means", means)
-    variances = _finite("variances", variances)
+    means = finite_array(means, "means")
+    variances = finite_array(variances, "variances")
     if np.any(variances < 0.0):
         raise ValueError(f"variances: expected none below 0, got {variances.min():.3g}.")
-    log_weights = np.asarray(log_weights, dtype=np.float64)
+    log_weights = real_array(log_weights, "log_weights")
     total = float(logsumexp(log_weights))
     if not abs(total) < 1e-4:  # written so that NaN fails too
         raise ValueError(
@@ -357,7 +350,7 @@ def _mixture(
 
 
 def _levels(name: str, levels: Sequence[float] | np.ndarray) -> np.ndarray:
-    array = np.asarray(levels, dtype=np.float64)
+    array = real_array(levels, name)
     if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
         raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {levels!r}.")
     return array

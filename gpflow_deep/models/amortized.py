@@ -14,6 +14,7 @@ from ..layers import AmortizedGPLayer
 from ..numerics.linalg import leading_shape
 from ..posteriors.base import Conditional
 from ..posteriors.mixture import Noise, average, sample_mixture
+from ..validation import check_choice
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
@@ -69,10 +70,7 @@ class AmortizedDeepGP(VariationalDeepGPModel):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        if amortization not in _RULES:
-            raise ValueError(
-                f"amortization: expected one of {', '.join(_RULES)}, got {amortization!r}."
-            )
+        check_choice(amortization, "amortization", _RULES)
         if amortization == "AR2PP":
             amortization = "AR2P"
             predictive_objective = predictive_objective if predictive_objective else True

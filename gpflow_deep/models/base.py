@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
@@ -23,7 +22,13 @@ from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, equal_log_weights
 from ..posteriors.mixture_predictor import MixturePredictor, Prediction
 from ..posteriors.predictive import DeepGPPosterior
-from ..validation import as_real_tensor, check_finite, check_positive_integer, check_targets
+from ..validation import (
+    as_real_tensor,
+    check_finite,
+    check_positive_integer,
+    check_seed,
+    check_targets,
+)
 from .one_layer import OneLayerNames
 from .passage import Passage, Step, walk
 from .sharing import warn_of_shared_parameters
@@ -80,9 +85,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             num_prediction_samples, "num_prediction_samples"
         )
         self.num_data = None if num_data is None else check_positive_integer(num_data, "num_data")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f"seed: expected an integer of at least 0, got {seed!r}.")
-        self.seed = int(seed)
+        self.seed = check_seed(seed)
         self._check_sharing()
 
     def _check_sharing(self) -> None:
@@ -246,7 +249,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
         :return: [S, N, T_l] for each layer, or [S, N, H, W, C] of images.
         """
-        X = self._as_matrix(X, "X")
+        X = check_finite(self._as_matrix(X, "X"), "X")
         return self._sample_prior(X, check_positive_integer(num_samples, "num_samples"), seed)
 
     def _sample_prior(self, X: tf.Tensor, S: int, seed: TensorType | None) -> list[tf.Tensor]:

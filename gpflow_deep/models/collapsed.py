@@ -35,6 +35,12 @@ def collapsed_evidence(
     :param alpha: the power, from 0 to 1.
     :raises ValueError: where it is another number.
     """
+    if not isinstance(layer, GPLayer):
+        raise TypeError(f"layer: expected a GPLayer, got {layer!r}.")
+    if not isinstance(likelihood, Gaussian):
+        raise TypeError(f"likelihood: expected gpflow.likelihoods.Gaussian, got {likelihood!r}.")
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
     s = tf.convert_to_tensor(likelihood.variance)

@@ -18,6 +18,7 @@ from ..posteriors.explained import Explained
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
+from ..validation import check_choice, check_number
 from .passage import JointPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -87,10 +88,7 @@ class DeepGP(VariationalDeepGPModel):
             name=name,
         )
         self.inducing_posterior = _check_posterior(posterior, self.layers)
-        if marginalisation not in ("analytic", "monte_carlo"):
-            raise ValueError(
-                f"marginalisation: expected 'analytic' or 'monte_carlo', got {marginalisation!r}."
-            )
+        check_choice(marginalisation, "marginalisation", ("analytic", "monte_carlo"))
         if num_sites is not None and marginalisation != "analytic":
             raise ValueError(
                 f"marginalisation: expected 'analytic' with sites, got {marginalisation!r}."
@@ -103,9 +101,7 @@ class DeepGP(VariationalDeepGPModel):
         self.marginalisation = marginalisation
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
-        if not covariance_jitter >= 0:
-            raise ValueError(f"covariance_jitter: expected at least 0, got {covariance_jitter}.")
-        self.covariance_jitter = covariance_jitter
+        self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
         self._name_parts()
 
     @property

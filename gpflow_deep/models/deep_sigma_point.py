@@ -10,6 +10,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer
 from ..posteriors.base import InducingPosterior
 from ..posteriors.mean_field import MeanField
+from ..validation import check_positive_integer
 from .deep_gp import DeepGP
 
 __all__ = ["DeepSigmaPointProcess"]
@@ -43,7 +44,7 @@ class DeepSigmaPointProcess(DeepGP):
             layers,
             likelihood,
             posterior,
-            num_sites=num_sites,
+            num_sites=check_positive_integer(num_sites, "num_sites"),
             predictive_objective=predictive_objective,
             **settings,
         )

@@ -25,7 +25,13 @@ from ..posteriors.explained import Explained
 from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.tied_factor import TiedFactor, Weights
 from ..psi_statistics import Gaussian
-from ..validation import check_noise, check_positive_integer
+from ..validation import (
+    check_flag,
+    check_noise,
+    check_number,
+    check_positive_integer,
+    check_positive_number,
+)
 from .base import DeepGPModel, LayerOutput
 from .deep_gp import explain_by_outputs
 from .passage import JointPassage, Passage, sample_gaussians, walk
@@ -93,12 +99,9 @@ class FITCEPDeepGP(DeepGPModel):
             seed=seed,
             name=name,
         )
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-            raise ValueError(f"alpha: expected a number from 0 to 1, got {alpha!r}.")
-        self.alpha = float(alpha)
-        self.full_covariance = bool(full_covariance)
-        if not noise_variance > 0:
-            raise ValueError(f"noise_variance: expected a positive number, got {noise_variance!r}.")
+        self.alpha = check_number(alpha, "alpha", 0.0, 1.0)
+        self.full_covariance = check_flag(full_covariance, "full_covariance")
+        noise_variance = check_positive_number(noise_variance, "noise_variance")
         self.inducing_posterior = TiedFactor(self.layers, seed=seed)
         self.noise_variances = [
             Parameter(noise_variance, transform=positive(lower=1e-9)) for _ in self.layers[:-1]

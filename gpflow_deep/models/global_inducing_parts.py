@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -13,11 +14,12 @@ from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingV
 from ..layers import GPLayer
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.pseudo_observations import PseudoObservations
-from ..validation import check_inputs
+from ..validation import check_choice, check_inputs
 
 __all__ = [
     "LayerPosteriors",
     "build_posteriors",
+    "check_builders",
     "inducing_points",
     "initialise",
     "place_inducing_inputs",
@@ -45,8 +47,7 @@ def place_inducing_inputs(
     layers: Sequence[GPLayer], inducing_inputs: TensorType | None, inducing: str
 ) -> list[GPLayer]:
     """The layers with the inducing variables that the model uses, and no others."""
-    if inducing not in ("global", "local"):
-        raise ValueError(f"inducing: expected 'global' or 'local', got {inducing!r}.")
+    check_choice(inducing, "inducing", ("global", "local"))
     if inducing == "local" and inducing_inputs is not None:
         raise ValueError("inducing_inputs: expected None with inducing='local'.")
     first, *others = layers
@@ -89,10 +90,7 @@ def build_posteriors(
 ) -> list[LayerPosterior]:
     """The posterior of each layer, with its initial values."""
     builders = list(posterior) if isinstance(posterior, Sequence) else [posterior] * len(layers)
-    if len(builders) != len(layers):
-        raise ValueError(
-            f"posterior: expected one, or one for each of {len(layers)} layers, got {len(builders)}."
-        )
+    check_builders(builders, len(layers))
     posteriors = []
     M = 0
     for index, (layer, build) in enumerate(zip(layers, builders)):
@@ -106,6 +104,22 @@ def build_posteriors(
         posteriors.append(q)
     initialise(posteriors, pseudo_outputs, seed)
     return posteriors
+
+
+def check_builders(builders: Sequence[Any], num_layers: int) -> None:
+    """
+    :raises TypeError: where posteriors are to be made by what is no function.
+    :raises ValueError: where there are not as many functions as layers.
+    """
+    if len(builders) != num_layers:
+        raise ValueError(
+            f"posterior: expected one, or one for each of {num_layers} layers, got {len(builders)}."
+        )
+    for build in builders:
+        if not callable(build):
+            raise TypeError(
+                f"posterior: expected a posterior's class or a function that makes one, got {build!r}."
+            )
 
 
 def initialise(

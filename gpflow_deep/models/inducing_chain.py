@@ -19,7 +19,7 @@ from ..posteriors.explained import Explained
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
-from ..validation import check_positive_integer
+from ..validation import check_choice, check_number, check_positive_integer
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
@@ -78,11 +78,9 @@ class InducingChainModel(VariationalDeepGPModel):
         **settings: Any,
     ) -> None:
         super().__init__(layers, likelihood, **settings)
-        if estimator not in _ESTIMATORS:
-            raise ValueError(f"estimator: expected one of {_ESTIMATORS}, got {estimator!r}.")
-        if not callable(kl_weight) and not kl_weight >= 0:
-            raise ValueError(f"kl_weight: expected at least 0 or a function, got {kl_weight!r}.")
-        self.estimator = estimator
+        self.estimator = check_choice(estimator, "estimator", _ESTIMATORS)
+        if not callable(kl_weight):
+            kl_weight = check_number(kl_weight, "kl_weight", low=0.0)
         self.kl_weight = kl_weight
 
     @abstractmethod

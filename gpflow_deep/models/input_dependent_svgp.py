@@ -9,7 +9,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
 from ..layers import MLP, AmortizedGPLayer
-from ..validation import check_positive_integer
+from ..validation import check_choice, check_positive_integer, check_positive_integers, check_seed
 from .amortized import AmortizedDeepGP
 
 __all__ = ["InputDependentSVGP"]
@@ -47,18 +47,20 @@ class InputDependentSVGP(AmortizedDeepGP):
         hidden_dims: tuple[int, ...] | None = None,
         **settings: Any,
     ) -> None:
-        if inference not in ("affine", "joint"):
-            raise ValueError(f"inference: expected 'affine' or 'joint', got {inference!r}.")
+        check_choice(inference, "inference", ("affine", "joint"))
         if inference == "affine" and hidden_dims is not None:
             raise ValueError("hidden_dims: expected None with affine maps.")
         Q = check_positive_integer(input_dim, "input_dim")
         M = check_positive_integer(num_inducing, "num_inducing")
         T = check_positive_integer(num_latent_gps, "num_latent_gps")
-        networks, seed = None, settings.get("seed", 0)
+        networks, seed = None, check_seed(settings.get("seed", 0))
         if inference == "joint":
             columns = M * Q + T * M + T * M * (M + 1) // 2
             width = min(2 * Q, columns)
-            dims = [Q, *((width, width) if hidden_dims is None else hidden_dims), columns]
+            hidden = [width, width]
+            if hidden_dims is not None:
+                hidden = check_positive_integers(hidden_dims, "hidden_dims")
+            dims = [Q, *hidden, columns]
             networks = MLP(dims, seed=seed)
         layer = AmortizedGPLayer(
             kernel,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
 from gpflow.base import Parameter, TensorType
 
 from ..layers import GPLayer
@@ -21,8 +20,8 @@ from ..posteriors.weights import (
     WeightPosterior,
     WeightSpec,
 )
-from ..validation import check_inputs, check_positive_integer
-from .global_inducing_parts import initialise
+from ..validation import as_real_tensor, check_inputs, check_positive_integer
+from .global_inducing_parts import check_builders, initialise
 
 __all__ = ["NetworkPosteriors", "build_weight_posteriors", "connect_layers", "image_inputs"]
 
@@ -33,8 +32,8 @@ def image_inputs(inducing_inputs: Any) -> Parameter | None:
     """Inducing inputs [M, ...] as a parameter; one that is a parameter stays the caller's own."""
     if inducing_inputs is None or isinstance(inducing_inputs, Parameter):
         return inducing_inputs
-    array = np.asarray(inducing_inputs)
-    if array.ndim < 2:
+    array = as_real_tensor(inducing_inputs, "inducing_inputs").numpy()
+    if array.ndim < 2 or not array.size:
         raise ValueError(
             f"inducing_inputs: expected [M, D] or [M, H, W, C], got shape {list(array.shape)}."
         )
@@ -107,11 +106,7 @@ def build_weight_posteriors(
         builders = list(posterior)
     else:
         builders = [PseudoObservations if isinstance(x, GPLayer) else posterior for x in layers]
-    if len(builders) != len(layers):
-        raise ValueError(
-            f"posterior: expected one, or one for each of {len(layers)} random layers, got"
-            f" {len(builders)}."
-        )
+    check_builders(builders, len(layers))
     posteriors: list[Any] = []
     for index, (layer, build) in enumerate(zip(layers, builders)):
         kind: type = WeightPosterior

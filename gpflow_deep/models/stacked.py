@@ -48,7 +48,11 @@ class StackedDeepGP(VariationalDeepGPModel):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        if not parts or not all(isinstance(part, VariationalDeepGPModel) for part in parts):
+        if (
+            not isinstance(parts, Sequence)
+            or not parts
+            or not all(isinstance(part, VariationalDeepGPModel) for part in parts)
+        ):
             raise TypeError(
                 "parts: expected models that travel by draws, such as DeepGP, GlobalInducingDeepGP and"
                 f" AmortizedDeepGP, got {parts!r}."

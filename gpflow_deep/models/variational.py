@@ -26,7 +26,7 @@ from ..posteriors.mixture import (
     sample_mixture,
 )
 from ..posteriors.mixture_predictor import Prediction
-from ..validation import check_noise, check_positive_integer
+from ..validation import as_draws, check_noise, check_positive_integer, check_positive_number
 from .base import DeepGPModel, LayerOutput
 from .passage import Passage, walk
 from .sites import QuadratureSites
@@ -62,13 +62,9 @@ class VariationalDeepGPModel(DeepGPModel):
         if num_sites is not None:
             widths = [layer.num_latent_gps for layer in self.layers[:-1]]
             self.sites = QuadratureSites(num_sites, widths, seed=self.seed)
-        self.predictive_objective = predictive_objective is not False
-        self.beta = float(predictive_objective) if self.predictive_objective else 1.0
-        if not self.beta > 0:
-            raise ValueError(
-                f"predictive_objective: expected a bool or a positive weight of the KL divergence, got"
-                f" {predictive_objective!r}."
-            )
+        self.predictive_objective, self.beta = predictive_objective is not False, 1.0
+        if not isinstance(predictive_objective, bool):
+            self.beta = check_positive_number(predictive_objective, "predictive_objective")
 
     # What a family says.
 
@@ -252,6 +248,8 @@ class VariationalDeepGPModel(DeepGPModel):
             of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
             pseudo-noise). None where points travel by sites.
         """
+        if not tf.is_tensor(num_data):
+            num_data = check_positive_integer(num_data, "num_data")
         if self.sites is not None:
             return []
         S = self.num_samples
@@ -276,7 +274,7 @@ class VariationalDeepGPModel(DeepGPModel):
         """
         if self.sites is not None:
             return self._site_noise(noise, num_data, num_layers), []
-        given = list(noise or ())
+        given = as_draws(noise)
         known = num_data if isinstance(num_data, int) and num_data != 1 else None
         shapes = self._point_shapes(None, known, len(self._random_layers), training)
         inducing = self._inducing_shapes(None, num_layers, training)
@@ -299,9 +297,10 @@ class VariationalDeepGPModel(DeepGPModel):
     def _site_noise(self, noise: Noise, num_data: TensorType, num_layers: int) -> list[TensorType]:
         """The sites [S, 1, T_l] of hidden layers; draws for the last one, where it is sampled too."""
         assert self.sites is not None
-        if noise:
+        given = as_draws(noise)
+        if given:
             raise ValueError(
-                f"noise: expected none, as points travel by learned sites, got {len(noise)} tensors."
+                f"noise: expected none, as points travel by learned sites, got {len(given)} tensors."
             )
         shapes = self._point_shapes(self.sites.num_sites, num_data, num_layers)
         return [*self.sites.noise(), *standard_normals(shapes[len(self.layers) - 1 :])]

@@ -32,6 +32,10 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     gradients: set[str] = set()
 
     def traced(*args: Any, **kwargs: Any) -> Any:
+        if (
+            tf.executing_eagerly()
+        ):  # as told by tf.config.run_functions_eagerly: no graph, nothing to forget
+            return function(*args, **kwargs)
         before = set(_custom_gradients())
         try:
             return function(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -25,7 +26,7 @@ def standard_normals(
     :param dtype: of the draws; the default float by default.
     :raises ValueError: where ``seed`` is something else.
     """
-    if seed is not None and tf.convert_to_tensor(seed).shape != [2]:
+    if seed is not None and not _are_two_integers(seed):
         raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
     dtype = dtype or gpflow.default_float()
     if seed is None:
@@ -36,6 +37,14 @@ def standard_normals(
         )
         for index, shape in enumerate(shapes)
     ]
+
+
+def _are_two_integers(seed: Any) -> bool:
+    try:
+        seed = tf.convert_to_tensor(seed)
+    except (TypeError, ValueError):
+        return False
+    return seed.shape == [2] and seed.dtype.is_integer
 
 
 def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.ndarray]:

@@ -28,6 +28,7 @@ from ..likelihoods import log_normaliser
 from ..models.fitc_ep import FITCEPDeepGP
 from ..numerics.compiled import compiled
 from ..posteriors.tied_factor import Weights
+from ..validation import check_share
 
 __all__ = ["ExpectationPropagation", "StochasticEP"]
 
@@ -55,10 +56,8 @@ class _Updates:
             raise TypeError(f"model: expected a FITCEPDeepGP, got {type(model).__name__}.")
         if model.alpha != 1.0:
             raise ValueError(f"model: expected one with alpha=1, got alpha={model.alpha:g}.")
-        if not 0.0 < damping <= 1.0:
-            raise ValueError(f"damping: expected a number in (0, 1], got {damping!r}.")
         self.model = model
-        self.damping = float(damping)
+        self.damping = check_share(damping, "damping")
 
     def _prior_factors(self) -> list[tf.Tensor]:
         factors = []

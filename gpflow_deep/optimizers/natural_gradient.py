@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from gpflow.base import Parameter
 
 from ..posteriors import InducingPosterior
 from ..posteriors.free_numbers import FreeNumbers, Positions, layer_free_numbers
+from ..validation import check_positive_number, check_share
 from .cliques import Batch, Cliques
 
 __all__ = ["NaturalGradient", "clipped_quadratic", "closed_form"]
@@ -74,13 +74,11 @@ class NaturalGradient(tf.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.gamma = _check_number("gamma", gamma, 1.0)
-        self.mean_gamma = (
-            None if mean_gamma is None else _check_number("mean_gamma", mean_gamma, 1.0)
-        )
-        if callable(max_kl):
-            raise ValueError(f"max_kl: expected a positive number or None, got {max_kl!r}.")
-        self.max_kl = None if max_kl is None else _check_number("max_kl", max_kl, inf)
+        self.gamma = gamma if callable(gamma) else check_share(gamma, "gamma")
+        if mean_gamma is not None and not callable(mean_gamma):
+            mean_gamma = check_share(mean_gamma, "mean_gamma")
+        self.mean_gamma = mean_gamma
+        self.max_kl = None if max_kl is None else check_positive_number(max_kl, "max_kl")
         self.iterations = tf.Variable(
             0,
             dtype=tf.int64,
@@ -306,15 +304,6 @@ def _layer(pair: tuple[Parameter, Parameter], is_output: bool) -> _Layer:
             f" {list(q_sqrt.shape)}."
         )
     return _Layer(q_mu, q_sqrt, is_output)
-
-
-def _check_number(name: str, number: Any, most: float) -> Any:
-    if callable(number):
-        return number
-    if not isinstance(number, Real) or isinstance(number, bool) or not 0.0 < float(number) <= most:
-        bound = "a positive number" if most == inf else f"a number in (0, {most:g}] or a function"
-        raise ValueError(f"{name}: expected {bound}, got {number!r}.")
-    return float(number)
 
 
 def _describe(value: Any) -> str:

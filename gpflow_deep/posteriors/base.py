@@ -30,7 +30,7 @@ from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
-from ..validation import check_positive_number
+from ..validation import check_memory, check_positive_number
 from .free_numbers import FreeNumbers, Positions
 
 __all__ = ["Conditional", "InducingPosterior", "Moments", "Recursion"]
@@ -95,8 +95,7 @@ class InducingPosterior(Module, ABC):
 
     def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         super().__init__(name=name)
-        if not layers or not all(isinstance(layer, GPLayer) for layer in layers):
-            raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
+        check_gp_layers(layers)
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
 
@@ -206,6 +205,12 @@ class InducingPosterior(Module, ABC):
         stored = sum(sizes[i] * sizes[j] for i, j in np.argwhere(self.pattern) if i != j)
         return int(sum(sizes) + stored + sum(m * (m + 1) // 2 for m in sizes))
 
+    def _check_memory(self) -> None:
+        """Before there is an array of them: whether the free numbers fit into memory."""
+        sizes = ", ".join(f"{t} x {m}" for t, m in zip(self.num_latent_gps, self.num_inducing))
+        what = f"{type(self).__name__} over layers of {sizes} inducing outputs"
+        check_memory(self.num_parameters, what, "layers")
+
     def sample(self, moments: Moments, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """
         Draws of v, per layer [S, T_l, M_l].
@@ -304,6 +309,18 @@ class InducingPosterior(Module, ABC):
         """The pattern entry by entry: [T M, T M]."""
         sizes = self._gp_sizes()
         return np.tril(np.repeat(np.repeat(self.pattern, sizes, axis=0), sizes, axis=1))
+
+
+def check_gp_layers(layers: Any) -> None:
+    """
+    :raises TypeError: where ``layers`` is no sequence of layers, or empty.
+    """
+    if (
+        not isinstance(layers, Sequence)
+        or not layers
+        or not all(isinstance(layer, GPLayer) for layer in layers)
+    ):
+        raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
 
 
 def initial_factors(layers: Sequence[GPLayer], hidden_scale: float) -> list[np.ndarray]:

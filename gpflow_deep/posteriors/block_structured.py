@@ -13,6 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, covariance_forms, pair_forms
+from ..validation import as_real_tensor
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -21,6 +22,7 @@ from .base import (
     Moments,
     Read,
     Recursion,
+    check_gp_layers,
     check_one_replica,
     initial_factors,
     log_abs_diagonal,
@@ -70,6 +72,7 @@ class BlockStructured(InducingPosterior):
     ) -> None:
         super().__init__(layers, name=name)
         self._pattern = _check_pattern(pattern, sum(self.num_latent_gps))
+        self._check_memory()
         size = sum(self._gp_sizes())
         self.q_mu = Parameter(np.zeros((size, 1)), dtype=gpflow.default_float())
         initial = initial_factors(layers, hidden_scale)
@@ -159,6 +162,7 @@ class FullyCoupled(BlockStructured):
         hidden_scale: float = HIDDEN_SCALE,
         name: str | None = None,
     ) -> None:
+        check_gp_layers(layers)
         num_gps = sum(layer.num_latent_gps for layer in layers)
         pattern = np.tril(np.ones((num_gps, num_gps), dtype=bool))
         super().__init__(layers, pattern, hidden_scale, name=name)
@@ -180,7 +184,7 @@ def transitive_closure(pattern: TensorType) -> np.ndarray:
     :param pattern: [T, T], boolean, lower triangular, as :class:`BlockStructured` takes it.
     :raises ValueError: where it is not.
     """
-    closure = _check_pattern(pattern, len(np.asarray(pattern)))
+    closure = _check_pattern(pattern)
     for j in range(len(closure)):  # Warshall's algorithm
         closure = closure | (closure[:, j, None] & closure[j])
     return closure
@@ -228,8 +232,10 @@ class _DenseRecursion(Recursion):
         return mean + tf.matmul(self._own[-1], self._noise[-1])[..., 0]
 
 
-def _check_pattern(pattern: TensorType, num_gps: int) -> np.ndarray:
-    array = np.asarray(pattern)
+def _check_pattern(pattern: TensorType, num_gps: int | None = None) -> np.ndarray:
+    array = as_real_tensor(pattern, "pattern").numpy()
+    if num_gps is None:
+        num_gps = array.shape[0] if array.ndim else 1
     if array.shape != (num_gps, num_gps):
         raise ValueError(
             f"pattern: expected shape [{num_gps}, {num_gps}], one row and column for each GP of all"

@@ -20,7 +20,12 @@ from gpflow.base import Module, Parameter
 
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import rows_times, solve_rows
-from ..validation import check_positive_integer
+from ..validation import (
+    check_flag,
+    check_memory,
+    check_positive_integer,
+    check_positive_number,
+)
 from .explained import Explained
 
 __all__ = [
@@ -125,8 +130,10 @@ class IndependentGaussian(LayerPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(num_latent_gps, num_inducing, name=name)
-        self.whiten = bool(whiten)
+        self.whiten = check_flag(whiten, "whiten")
+        initial_scale = check_positive_number(initial_scale, "initial_scale")
         T, M = self.num_latent_gps, self.num_inducing
+        check_memory(T * M * M, f"{T} factors [{M}, {M}]", "num_inducing")
         self.q_mu = Parameter(np.zeros((M, T)), dtype=gpflow.default_float())
         self.q_sqrt = Parameter(
             initial_scale * np.tile(np.eye(M), (T, 1, 1)),

@@ -70,6 +70,7 @@ class MeanField(InducingPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(layers, name=name)
+        self._check_memory()
         factors = initial_factors(layers, hidden_scale)
         self.q_mu = [
             Parameter(np.zeros((m, t)), dtype=gpflow.default_float())

@@ -19,7 +19,13 @@ from gpflow.likelihoods import Likelihood
 from ..layers import Layer
 from ..likelihoods import predict_log_density, predict_mean_and_var
 from ..numerics.parts import ROWS, in_parts
-from ..validation import as_real_tensor, check_positive_integer, check_targets
+from ..validation import (
+    as_real_tensor,
+    check_finite,
+    check_memory,
+    check_positive_integer,
+    check_targets,
+)
 from .mixture import Mixture, Noise, joint_covariance, moments
 
 __all__ = ["MixturePredictor", "Prediction"]
@@ -119,7 +125,12 @@ class MixturePredictor(ABC):
         """
         if not full_cov:
             return self._by_rows("f", Xnew, noise, full_output_cov)
-        X = self._as_inputs(Xnew)
+        X = self._as_joint_inputs(Xnew)
+        if X.shape[-2] is not None:
+            N, S = int(X.shape[-2]), self._num_joint_samples
+            check_memory(
+                S * N * N, f"covariances of {N:,} points, one for each of {S} draws", "Xnew"
+            )
         prepared = self._prepare()
         prediction = self._prediction(prepared, None, noise)
 
@@ -157,8 +168,8 @@ class MixturePredictor(ABC):
             the outputs.
         """
         del full_output_cov
-        X = self._as_inputs(Xnew)
         S = 1 if num_samples is None else check_positive_integer(num_samples, "num_samples")
+        X = self._as_joint_inputs(Xnew) if full_cov else self._as_inputs(Xnew)
         prepared = self._prepare()
 
         def draw(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -234,12 +245,19 @@ class MixturePredictor(ABC):
         :param noise: as for :meth:`predict_f_mixture`.
         """
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
         X, Y = data
         Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
         (densities,) = self._by_rows("log density", X, noise, False, Y)
         return densities
 
     # What they are made of.
+
+    @property
+    def _num_joint_samples(self) -> int:
+        """How many draws of whole functions a covariance over points is made of."""
+        return 1
 
     @property
     def _output_dim(self) -> int:
@@ -351,6 +369,8 @@ class MixturePredictor(ABC):
     def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
         """Inputs [..., N, D] in the default float, whose D is the first layer's."""
         tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
+        if tensor.shape.rank == 0:
+            raise ValueError(f"{name}: expected inputs [..., N, D], got one number.")
         input_dim = self.layers[0].input_dim
         if input_dim is None or tensor.shape.rank is None:
             return tensor
@@ -361,6 +381,10 @@ class MixturePredictor(ABC):
             )
         # Where the shape is not known by now.
         return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+
+    def _as_joint_inputs(self, Xnew: InputData) -> tf.Tensor:
+        """Likewise for what is said of all points together: one without a value would spoil the others."""
+        return check_finite(self._as_inputs(Xnew), "Xnew")
 
     def _as_matrix(self, Xnew: InputData, name: str = "Xnew") -> tf.Tensor:
         X = self._as_inputs(Xnew, name)

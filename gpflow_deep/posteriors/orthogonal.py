@@ -36,8 +36,8 @@ class Orthogonal(MeanField):
     def __init__(
         self, layers: Sequence[GPLayer], num_inducing: int, name: str | None = None
     ) -> None:
-        super().__init__(layers, name=name)
         self._first = check_positive_integer(num_inducing, "num_inducing")
+        super().__init__(layers, name=name)
         if not all(layer.whiten and layer.num_inducing > self._first for layer in layers):
             raise ValueError(
                 f"layers: expected whitened layers of more than {self._first} inducing points."

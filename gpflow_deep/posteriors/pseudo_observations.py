@@ -14,7 +14,14 @@ from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, rows_times
-from ..validation import check_inputs, check_positive_integer
+from ..validation import (
+    check_choice,
+    check_flag,
+    check_inputs,
+    check_memory,
+    check_positive_integer,
+    check_seed,
+)
 from .explained import Explained
 from .layerwise import LayerPosterior
 from .weight_space import WeightSpace, WhiteWeights
@@ -57,18 +64,16 @@ class PseudoObservations(LayerPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(num_latent_gps, num_inducing, name=name)
-        if precision not in ("full", "shared", "separate"):
-            raise ValueError(
-                f"precision: expected 'full', 'shared' or 'separate', got {precision!r}."
-            )
+        self.precision = check_choice(precision, "precision", ("full", "shared", "separate"))
         T, M = self.num_latent_gps, self.num_inducing
         self.num_positions = check_positive_integer(num_positions, "num_positions")
         if precision == "full" and self.num_positions > 1:
             raise ValueError("precision: expected 'shared' or 'separate' for images, got 'full'.")
-        self.precision = precision
-        self.observe_mean = bool(observe_mean)
+        self.observe_mean = check_flag(observe_mean, "observe_mean")
+        largest = M * max(M if precision == "full" else 1, T * self.num_positions)
+        check_memory(largest, f"the parameters of {M} inducing points", "num_inducing")
         self.pseudo_outputs = Parameter(
-            np.random.default_rng(seed).standard_normal((M * self.num_positions, T)),
+            np.random.default_rng(check_seed(seed)).standard_normal((M * self.num_positions, T)),
             dtype=gpflow.default_float(),
         )
         scale = tfp.bijectors.Scale(np.array(_LOG_SCALE, gpflow.default_float()))

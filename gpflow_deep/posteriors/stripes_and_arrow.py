@@ -79,6 +79,7 @@ class StripesAndArrow(InducingPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(layers, name=name)
+        self._check_memory()
         widths, sizes = self.num_latent_gps, self.num_inducing
         float_type = gpflow.default_float()
         *hidden, output = initial_factors(layers, hidden_scale)

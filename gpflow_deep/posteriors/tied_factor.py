@@ -26,7 +26,8 @@ from gpflow.base import Module, Parameter, TensorType
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky
-from ..validation import check_positive_number
+from ..validation import check_memory, check_positive_number, check_seed
+from .base import check_gp_layers
 
 __all__ = ["TiedFactor", "Weights"]
 
@@ -66,9 +67,12 @@ class TiedFactor(Module):
     ) -> None:
         super().__init__(name=name)
         scale = check_positive_number(scale, "scale")
+        check_gp_layers(layers)
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
-        rng = np.random.default_rng(seed)
+        numbers = sum(T * M * M for T, M in zip(self.num_latent_gps, self.num_inducing))
+        check_memory(numbers, f"factors of {sum(self.num_latent_gps)} GPs", "layers")
+        rng = np.random.default_rng(check_seed(seed))
         self.precision_sqrt, self.targets = [], []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
             factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])

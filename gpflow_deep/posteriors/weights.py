@@ -8,7 +8,7 @@ Shapes: S draws, T units with D weights each, M inducing points, N points.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gpflow
 import numpy as np
@@ -17,7 +17,7 @@ from gpflow.base import Module, Parameter
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
-from ..validation import check_positive_integer
+from ..validation import check_flag, check_positive_integer, check_positive_number
 from .pseudo_observations import PseudoObservations
 from .weight_space import WhiteWeights
 
@@ -73,6 +73,7 @@ class WeightPosterior(Module, ABC):
 
     def __init__(self, spec: WeightSpec, *, name: str | None = None) -> None:
         super().__init__(name=name)
+        _check_spec(spec)
         self.num_outputs = check_positive_integer(spec.num_outputs, "num_outputs")
         self.fan_in = check_positive_integer(spec.fan_in, "fan_in")
 
@@ -87,6 +88,11 @@ class WeightPosterior(Module, ABC):
 
         :param design: the design matrix at the inducing inputs, where the posterior uses them.
         """
+
+
+def _check_spec(spec: Any) -> None:
+    if not isinstance(spec, WeightSpec):
+        raise TypeError(f"spec: expected a WeightSpec, got {spec!r}.")
 
 
 class PriorWeights(WeightPosterior):
@@ -119,7 +125,10 @@ class FactorisedWeights(WeightPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(spec, name=name)
-        self.local_reparameterisation = bool(local_reparameterisation)
+        self.local_reparameterisation = check_flag(
+            local_reparameterisation, "local_reparameterisation"
+        )
+        initial_scale = check_positive_number(initial_scale, "initial_scale")
         shape = [self.num_outputs, self.fan_in]
         # In units of 1/sqrt(D), so that all parameters are of order one (Ober & Aitchison 2021, Appendix G).
         self.scaled_mean = Parameter(
@@ -243,6 +252,7 @@ class LocalInducingWeights(GlobalInducingWeights):
         precision: str = "shared",
         name: str | None = None,
     ) -> None:
+        _check_spec(spec)
         if spec.num_positions > 1:
             raise ValueError(
                 "posterior: expected another one than LocalInducingWeights for a convolution."

@@ -70,7 +70,7 @@ class Settings:
         for entry in fields(self):
             value = getattr(self, entry.name)
             if choices := entry.metadata["choices"]:
-                if value not in choices:
+                if not isinstance(value, str) or value not in choices:
                     raise ValueError(
                         f"{entry.name}: expected one of {', '.join(choices)}, got {value!r}."
                     )

@@ -18,10 +18,14 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes
 from check_shapes.exceptions import ShapeMismatchError
 
-from gpflow_deep.validation import check_targets
+from gpflow_deep.validation import (
+    as_real_tensor,
+    check_positive_integer,
+    check_seed,
+    check_targets,
+)
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -68,7 +72,12 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
     num_masked = np.ma.count_masked(array) if isinstance(array, np.ma.MaskedArray) else 0
     if num_masked:
         raise ValueError(f"{name}: expected values, got {num_masked} that are masked.")
-    array = np.asarray(array)
+    try:
+        array = np.asarray(array)
+    except ValueError as error:  # rows of different lengths
+        raise TypeError(
+            f"{name}: expected a matrix, got {type(array).__name__}: {error}"
+        ) from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}.")
     if array.ndim == 1 and name.startswith("Y"):
@@ -223,10 +232,6 @@ def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data
     return (X[left], Y[left]), (X[drawn], Y[drawn])
 
 
-@check_shapes(
-    "data[0]: [N, D]",
-    "data[1]: [N, P]",
-)
 def minibatches(
     data: tuple[Any, Any], batch_size: int | None, seed: int = 0, start: int = 0
 ) -> tf.data.Dataset:
@@ -241,8 +246,14 @@ def minibatches(
     :param seed: Of the permutations.
     :param start: Number of the first batch, so that a run can be taken up at any step.
     """
-    X, Y = (tf.convert_to_tensor(array) for array in data)
-    num_rows = X.shape[0]
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
+    X, Y = (as_real_tensor(array, f"data[{i}]") for i, array in enumerate(data))
+    if X.shape.rank != 2 or Y.shape.rank != 2 or len(X) != len(Y):
+        raise ValueError(f"data: expected [N, D] and [N, P], got {X.shape} and {Y.shape}.")
+    seed, start, num_rows = check_seed(seed), check_seed(start, "start"), len(X)
+    if batch_size is not None:
+        batch_size = check_positive_integer(batch_size, "batch_size")
     if batch_size is None or batch_size >= num_rows:
         return tf.data.Dataset.from_tensors((X, Y)).repeat()
     batches_per_epoch = num_rows // batch_size

@@ -9,8 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from math import inf
-from numbers import Integral, Real
 from typing import Any
 
 import gpflow
@@ -21,7 +19,13 @@ from gpflow.utilities import parameter_dict
 from tqdm import tqdm
 
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
-from gpflow_deep.validation import check_positive_integer
+from gpflow_deep.validation import (
+    check_memory,
+    check_positive_integer,
+    check_positive_number,
+    check_seed,
+    check_share,
+)
 
 from .chains import moving_chains
 from .checkpoints import Checkpoints
@@ -34,6 +38,7 @@ from .validation import Validation
 
 _SECONDS_PER_CALL = 0.1  # of one call of the compiled steps: short enough for a lively progress bar
 _MAX_STEPS_PER_CALL = 200
+_COPIES = 5  # of each parameter: itself, its last value, its gradient and Adam's two moments
 
 
 def fit(
@@ -123,17 +128,13 @@ def fit(
         ("checkpoint_every", checkpoint_every),
     ]:
         check_positive_integer(whole, name)
-    _check_number("seed", seed, Integral, lambda n: 0 <= n < 2**63, "an integer in [0, 2^63)")
-    for name, positive in [
-        ("learning_rate", learning_rate),
-        ("time_limit", time_limit if time_limit is not None else 1.0),
-    ]:
-        _check_number(name, positive, Real, lambda x: 0 < x < inf, "a positive number")
-    for name, share in [
-        ("decay_rate", decay_rate),
-        ("validation_fraction", validation_fraction if validation_fraction is not None else 1),
-    ]:
-        _check_number(name, share, Real, lambda x: 0 < x <= 1, "a number in (0, 1]")
+    check_seed(seed)
+    learning_rate = check_positive_number(learning_rate, "learning_rate")
+    decay_rate = check_share(decay_rate, "decay_rate")
+    if validation_fraction is not None:
+        check_share(validation_fraction, "validation_fraction")
+    if time_limit is not None:
+        check_positive_number(time_limit, "time_limit")
     for name, function in [("callback", callback), ("monitor", monitor)]:
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
@@ -146,6 +147,9 @@ def fit(
     variables = [variable for variable in model.trainable_variables if id(variable) not in q_ids]
     if not variables and not q_variables:
         raise ValueError("model: expected trainable parameters, got none.")
+    numbers = sum(int(np.prod(variable.shape)) for variable in [*variables, *q_variables])
+    what = f"{numbers:,} parameters to train with {_COPIES} copies of each"
+    check_memory(_COPIES * numbers, what, "model")
     decay = None
     if optimizer is None:
         decay = Decay(learning_rate, int(decay_steps), decay_rate)
@@ -353,10 +357,3 @@ def _check_data(
         return train, None
     held_out = as_float_data("validation_data", validation_data, dtype)
     return train, fit_to_model("validation_data", held_out, model)
-
-
-def _check_number(
-    name: str, number: Any, kind: type, accepts: Callable[[Any], bool], expected: str
-) -> None:
-    if not isinstance(number, kind) or isinstance(number, bool) or not accepts(number):
-        raise ValueError(f"{name}: expected {expected}, got {number!r}.")

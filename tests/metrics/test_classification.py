@@ -74,9 +74,9 @@ def test_a_class_thought_impossible() -> None:
         (
             [0],
             [[1.5, -0.5]],
-            "probabilities: expected finite probabilities of at least 0, got -0.5",
+            "probabilities: expected probabilities of at least 0, got -0.5",
         ),
-        ([0], [[np.nan, 1.0]], "probabilities: expected finite probabilities"),
+        ([0], [[np.nan, 1.0]], "probabilities: expected finite values"),
     ],
 )
 def test_bad_input(Y: Any, P: Any, message: str) -> None:

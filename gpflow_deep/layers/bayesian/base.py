@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Module
 
-from ...validation import check_positive_integer
+from ...validation import check_flag, check_positive_integer
 from ..gp_layer import GPLayer
 from .designs import Design
 from .priors import WeightPrior, weight_prior
@@ -130,7 +130,7 @@ class BayesianLayer(NetworkLayer):
         super().__init__(name=name)
         self.num_outputs = check_positive_integer(num_outputs, "num_outputs")
         self.prior = weight_prior(prior, kernel_positions)
-        self.bias = bool(bias)
+        self.bias = check_flag(bias, "bias")
 
     @property
     @abstractmethod

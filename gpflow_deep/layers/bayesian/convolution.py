@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import tensorflow as tf
 
-from ...validation import check_positive_integer
+from ...validation import check_choice, check_positive_integer, check_positive_integers
 from .base import BayesianLayer, Shape
 from .circular import CircularPatches
 from .priors import WeightPrior
@@ -41,17 +44,16 @@ class BayesianConv2D(BayesianLayer):
         *,
         name: str | None = None,
     ) -> None:
-        sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        if isinstance(kernel_size, (Sequence, np.ndarray)):
+            sizes = check_positive_integers(kernel_size, "kernel_size")
+        else:
+            sizes = [check_positive_integer(kernel_size, "kernel_size")] * 2
         if len(sizes) != 2:
             raise ValueError(f"kernel_size: expected one or two numbers, got {kernel_size!r}.")
-        self._kernel_size = tf.TensorShape(
-            [check_positive_integer(size, "kernel_size") for size in sizes]
-        )
+        self._kernel_size = tf.TensorShape(sizes)
         super().__init__(num_outputs, prior, bias, sizes[0] * sizes[1], name=name)
         self.stride = check_positive_integer(stride, "stride")
-        if padding not in ("same", "valid"):
-            raise ValueError(f"padding: expected 'same' or 'valid', got {padding!r}.")
-        self.padding = padding
+        self.padding = check_choice(padding, "padding", ("same", "valid"))
 
     @property
     def kernel_size(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
 
-from ...validation import check_positive_integer
+from ...validation import check_number, check_positive_integer
 from .base import NetworkLayer, Path, Shape, connect, random_layers, walk
 
 __all__ = [
@@ -155,7 +155,7 @@ class GroupNormalization(_Deterministic):
     ) -> None:
         super().__init__(name=name)
         self.num_groups = check_positive_integer(num_groups, "num_groups")
-        self.epsilon = float(epsilon)
+        self.epsilon = check_number(epsilon, "epsilon", low=0.0)
 
     def _connect(self, input_shape: Shape) -> Shape:
         channels = input_shape[-1]
@@ -192,10 +192,14 @@ class Residual(NetworkLayer):
         self, layers: Sequence[Any], shortcut: Sequence[Any] = (), *, name: str | None = None
     ) -> None:
         super().__init__(name=name)
+        for name, branch in (("layers", layers), ("shortcut", shortcut)):
+            if not isinstance(branch, Sequence) or not all(
+                isinstance(layer, NetworkLayer) for layer in branch
+            ):
+                raise TypeError(
+                    f"{name}: expected a sequence of layers of a network, got {branch!r}."
+                )
         self.layers, self.shortcut = list(layers), list(shortcut)
-        for layer in self.layers + self.shortcut:
-            if not isinstance(layer, NetworkLayer):
-                raise TypeError(f"layers: expected layers of a network, got {layer!r}.")
 
     def _connect(self, input_shape: Shape) -> Shape:
         first, second = (connect(branch, input_shape) for branch in (self.layers, self.shortcut))

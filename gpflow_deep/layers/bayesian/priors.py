@@ -18,7 +18,7 @@ from gpflow.utilities import positive
 
 from ...distributions import InverseWishart
 from ...numerics.gamma import gammas_from_normals
-from ...validation import check_positive_integer
+from ...validation import check_choice, check_positive_integer
 from .precisions import Isotropic, Precision, Spatial
 
 __all__ = [
@@ -185,12 +185,8 @@ def weight_prior(prior: Any, num_positions: int) -> WeightPrior:
     """
     if isinstance(prior, WeightPrior):
         return prior
-    if prior == "spatial" and num_positions > 1:
-        return SpatialInverseWishartPrior(num_positions)
     known = {"neal": NealPrior, "standard": StandardPrior, "scale": ScalePrior}
-    if prior not in known:
-        spatial = ["spatial"] if num_positions > 1 else []
-        raise ValueError(
-            f"prior: expected one of {[*known, *spatial]} or a WeightPrior, got {prior!r}."
-        )
+    spatial = ["spatial"] if num_positions > 1 else []
+    if check_choice(prior, "prior", [*known, *spatial]) == "spatial":
+        return SpatialInverseWishartPrior(num_positions)
     return known[prior]()

@@ -1,0 +1,45 @@
+"""Checks at the door: every error names the argument, what was expected and what came."""
+
+from .arrays import (
+    as_draws,
+    as_real_tensor,
+    check_finite,
+    check_inducing_variable,
+    check_inputs,
+    check_noise,
+    check_positive_array,
+    input_dim,
+)
+from .numbers import (
+    check_choice,
+    check_flag,
+    check_memory,
+    check_number,
+    check_positive_integer,
+    check_positive_integers,
+    check_positive_number,
+    check_seed,
+    check_share,
+)
+from .observations import check_targets
+
+__all__ = [
+    "as_draws",
+    "as_real_tensor",
+    "check_choice",
+    "check_finite",
+    "check_flag",
+    "check_inducing_variable",
+    "check_inputs",
+    "check_memory",
+    "check_noise",
+    "check_number",
+    "check_positive_array",
+    "check_positive_integer",
+    "check_positive_integers",
+    "check_positive_number",
+    "check_seed",
+    "check_share",
+    "check_targets",
+    "input_dim",
+]

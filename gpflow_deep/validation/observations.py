@@ -1,0 +1,140 @@
+"""What observations a likelihood can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Likelihood,
+    MultiClass,
+    Ordinal,
+    Poisson,
+    ScalarLikelihood,
+    Softmax,
+    SwitchedLikelihood,
+)
+
+from ..likelihoods import MissingOutputs
+from .arrays import as_real_tensor, refuse_merged_values
+
+__all__ = ["check_targets"]
+
+
+def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str) -> tf.Tensor:
+    """
+    Observations in the type that their likelihood takes: integers for ``Softmax``, else the default
+    float.
+
+    :param Y: [..., P].
+    :raises ValueError: where the number of columns is not the likelihood's, or a value known by now is NaN,
+        infinite, or none that the likelihood can have.
+    :raises tf.errors.InvalidArgumentError: where such a value is known only when a compiled function runs
+        (compiled by XLA it has no such check).
+    """
+    tensor = as_real_tensor(Y, name)
+    columns = _observation_dim(likelihood, num_latent_gps)
+    if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] is None:
+        tensor = tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(columns))
+    if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] != columns:
+        raise ValueError(
+            f"{name}: expected [N, {columns}] for {type(likelihood).__name__} of {num_latent_gps}"
+            f" latent functions, got {tensor.shape}."
+        )
+    if tensor.dtype.is_bool:
+        tensor = tf.cast(tensor, gpflow.default_float())
+    known = tf.get_static_value(tensor)
+    requirements = _requirements(likelihood, num_latent_gps)
+    if tensor.dtype.is_integer:
+        requirements = requirements[1:]  # without that of being finite
+    if known is None:
+        checks = [
+            tf.debugging.Assert(tf.reduce_all(each.holds(tensor)), [f"{name}: {each.words}"])
+            for each in requirements
+        ]
+        with tf.control_dependencies(checks):
+            tensor = tf.identity(tensor)
+    else:
+        for each in requirements:
+            wrong = np.broadcast_to(~each.holds(known), known.shape)
+            if wrong.any():
+                raise ValueError(f"{name}: {each.words}, got {known[wrong][0]:g}.")
+        refuse_merged_values(known, name)
+    return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
+
+
+class _Requirement(NamedTuple):
+    """What observations must be."""
+
+    holds: Callable[[Any], Any]  # of an array or a tensor, value by value
+    words: str
+
+
+def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirement]:
+    support = _support(likelihood, num_latent_gps)
+    if isinstance(likelihood, MissingOutputs):
+        finite = _Requirement(lambda y: abs(y) != np.inf, "expected finite values, or NaN for none")
+        inner = _support(likelihood.likelihood, num_latent_gps)
+        if inner is not None:
+            support = _Requirement(lambda y: (y != y) | inner.holds(y), f"{inner.words}, or NaN")
+    else:
+        advice = ""
+        if isinstance(likelihood, ScalarLikelihood) and num_latent_gps > 1:
+            advice = " (wrap the likelihood in gpflow_deep.likelihoods.MissingOutputs where NaN means none)"
+        finite = _Requirement(
+            lambda y: abs(y) < np.inf, f"expected finite values, not NaN or infinity{advice}"
+        )
+    return [finite] if support is None else [finite, support]
+
+
+def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
+    """The observations that GPflow's likelihoods can have; of others nothing is known."""
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return _Requirement(
+            lambda y: (y >= 0) & (y < num_classes) & (y % 1 == 0),
+            f"expected classes 0 to {num_classes - 1}, as many as the last layer has GPs",
+        )
+    if isinstance(likelihood, Bernoulli):
+        return _Requirement(lambda y: (y == 0) | (y == 1), "expected labels 0 and 1 for Bernoulli")
+    if isinstance(likelihood, Ordinal):
+        last = likelihood.num_bins - 1
+        return _Requirement(
+            lambda y: (y >= 0) & (y <= last) & (y % 1 == 0), f"expected levels 0 to {last}"
+        )
+    if isinstance(likelihood, Poisson):
+        return _Requirement(lambda y: (y >= 0) & (y % 1 == 0), "expected counts for Poisson")
+    if isinstance(likelihood, Beta):
+        return _Requirement(lambda y: (y > 0) & (y < 1), "expected values between 0 and 1 for Beta")
+    if isinstance(likelihood, (Gamma, Exponential)):
+        kind = type(likelihood).__name__
+        return _Requirement(lambda y: y > 0, f"expected positive values for {kind}")
+    if isinstance(likelihood, SwitchedLikelihood):
+        last = len(likelihood.likelihoods) - 1
+
+        def holds(y: Any) -> Any:
+            index = y[..., -1:]
+            return (index >= 0) & (index <= last) & (index % 1 == 0)
+
+        return _Requirement(
+            holds, f"expected the index of a likelihood, 0 to {last}, in the last column"
+        )
+    return None
+
+
+def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
+    """How many columns the observations of a likelihood have, where it is known."""
+    if isinstance(likelihood, SwitchedLikelihood):
+        return num_latent_gps + 1  # the last one says which likelihood
+    if isinstance(likelihood, ScalarLikelihood):
+        return num_latent_gps
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return 1
+    dim: int | None = likelihood.observation_dim
+    return dim
