@@ -328,7 +328,7 @@ def test_compiled_by_xla() -> None:
     "arguments, error, message",
     [
         ({"estimator": "exact"}, ValueError, "estimator: expected one of"),
-        ({"kl_weight": -1.0}, ValueError, "kl_weight: expected at least 0"),
+        ({"kl_weight": -1.0}, ValueError, "kl_weight: expected a number of at least 0"),
         ({"layers": []}, TypeError, "layers: expected a non-empty sequence"),
         (
             {"layers": [BayesianDense(2), Activation()]},
@@ -358,7 +358,7 @@ def test_compiled_by_xla() -> None:
             ValueError,
             "inducing_inputs: expected some for GlobalInducingWeights",
         ),
-        ({"posterior": [FactorisedWeights] * 3}, ValueError, "for each of 2 random layers, got 3"),
+        ({"posterior": [FactorisedWeights] * 3}, ValueError, "for each of 2 layers, got 3"),
         ({"posterior": lambda spec: spec}, TypeError, "function that makes a WeightPosterior"),
         (
             {"posterior": [LOCALLY, GlobalInducingWeights]},
