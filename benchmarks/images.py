@@ -127,6 +127,22 @@ def schedule(o: argparse.Namespace) -> Any:
     )
 
 
+def flip_and_crop(shape: tuple[int, ...], X: tf.Tensor, Y: tf.Tensor, seed: tf.Tensor) -> Any:
+    """Half of the images mirrored; all moved by up to 4 pixels, with zeros where they were not."""
+    images, (_, height, width, _) = tf.reshape(X, [-1, *shape[1:]]), shape
+    seeds = tf.random.experimental.stateless_split(seed, 2)
+    mirrored = tf.random.stateless_uniform([tf.shape(X)[0], 1, 1, 1], seeds[0]) < 0.5
+    images = tf.where(mirrored, images[:, :, ::-1], images)
+    images = tf.pad(images, [[0, 0], [4, 4], [4, 4], [0, 0]])
+    tops, lefts = tf.unstack(
+        tf.random.stateless_uniform([2, tf.shape(X)[0]], seeds[1], maxval=9, dtype=tf.int32)
+    )
+    rows = tops[:, None] + tf.range(height)
+    columns = lefts[:, None] + tf.range(width)
+    images = tf.gather(tf.gather(images, rows, batch_dims=1), columns, axis=2, batch_dims=1)
+    return tf.reshape(images, tf.shape(X)), Y
+
+
 def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
     data = load(o.data, o.split)
     images, labels, test_images, test_labels = (
@@ -169,6 +185,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
             steps=o.steps,
             batch_size=o.batch_size,
             optimizer=optimizer,
+            augmentation=partial(flip_and_crop, images.shape) if o.augment else None,
             seed=o.split,
             progress=False,
         )
@@ -221,6 +238,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--temper", type=float, default=0.25, help="share of steps to the full KL")
     parser.add_argument("--split", type=int, default=0)
+    parser.add_argument("--augment", action="store_true", help="flips and crops, as for CIFAR")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--output", type=Path)
     o = parser.parse_args()

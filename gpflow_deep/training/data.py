@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "Augmentation",
     "Data",
     "as_float_data",
     "fit_to_model",
@@ -12,7 +13,7 @@ __all__ = [
     "split_validation",
 ]
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -31,6 +32,7 @@ Data = tuple[np.ndarray, np.ndarray]
 
 _MAX_DATASET_BYTES = 2**31  # of the rows of a tf.data dataset, which are all kept in memory
 _SHUFFLING = 2**31 - 1  # folded into seeds, it keeps permutations apart from a model's draws
+_AUGMENTATION = 2**31 - 2  # likewise the draws of augmentations
 
 
 def model_dtype(model: gpflow.models.BayesianModel) -> np.dtype:
@@ -232,8 +234,16 @@ def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data
     return (X[left], Y[left]), (X[drawn], Y[drawn])
 
 
+#: (X [B, D], Y [B, P], seed [2]) -> the batch that is trained on in place of it, as many rows and columns.
+Augmentation = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
 def minibatches(
-    data: tuple[Any, Any], batch_size: int | None, seed: int = 0, start: int = 0
+    data: tuple[Any, Any],
+    batch_size: int | None,
+    seed: int = 0,
+    start: int = 0,
+    augmentation: Augmentation | None = None,
 ) -> tf.data.Dataset:
     """
     An endless dataset of minibatches (X [B, D], Y [B, P]): batch i depends on `seed` and i only.
@@ -250,6 +260,9 @@ def minibatches(
     :param batch_size: Rows B in a batch.
     :param seed: Of the permutations.
     :param start: Number of the first batch, so that a run can be taken up at any step.
+    :param augmentation: Changes each batch, by random draws of the two integers that it is given beside it.
+    :raises TypeError: It is no function.
+    :raises ValueError: What it returns has other columns or another type.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
@@ -260,7 +273,7 @@ def minibatches(
     if batch_size is not None:
         batch_size = check_positive_integer(batch_size, "batch_size")
     if batch_size is None or batch_size >= num_rows:
-        return tf.data.Dataset.from_tensors((X, Y)).repeat()
+        return _augmented(tf.data.Dataset.from_tensors((X, Y)).repeat(), augmentation, seed, start)
     batches_per_epoch = num_rows // batch_size
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -271,10 +284,32 @@ def minibatches(
         rows = rows[: batches_per_epoch * batch_size]
         return tf.data.Dataset.from_tensor_slices(tf.reshape(rows, [batches_per_epoch, batch_size]))
 
-    return (
+    batches = (
         tf.data.Dataset.range(start // batches_per_epoch, tf.int64.max)
         .flat_map(epoch_batches)
         .skip(start % batches_per_epoch)
         .map(lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)))
-        .prefetch(2)
     )
+    return _augmented(batches, augmentation, seed, start).prefetch(2)
+
+
+def _augmented(
+    batches: tf.data.Dataset, augmentation: Augmentation | None, seed: int, start: int
+) -> tf.data.Dataset:
+    """Batch i changed by draws of (seed, i), other draws than those of its shuffling."""
+    if augmentation is None:
+        return batches
+    if not callable(augmentation):
+        raise TypeError(f"augmentation: expected a function, got {augmentation!r}.")
+
+    def change(step: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        own = tf.stack([tf.cast(seed, step.dtype), step])
+        own = tf.random.experimental.stateless_fold_in(own, _AUGMENTATION)
+        changed = augmentation(*batch, own)
+        expected = [f"{x.dtype.name} {x.shape[1:]}" for x in batch]
+        got = [f"{x.dtype.name} {x.shape[1:]}" for x in map(tf.convert_to_tensor, changed)]
+        if got != expected:
+            raise ValueError(f"augmentation: expected rows {expected} as it was given, got {got}.")
+        return tuple(changed)
+
+    return batches.enumerate(start).map(change)

@@ -30,7 +30,15 @@ from gpflow_deep.validation import (
 from .chains import moving_chains
 from .checkpoints import Checkpoints
 from .clock import Clock, Decay
-from .data import Data, as_float_data, fit_to_model, minibatches, model_dtype, split_validation
+from .data import (
+    Augmentation,
+    Data,
+    as_float_data,
+    fit_to_model,
+    minibatches,
+    model_dtype,
+    split_validation,
+)
 from .progress import FitResult, Progress, TrainingError, fingerprint
 from .scales import far_columns, far_parameters, warn_of_scales
 from .steps import Steps, natural_gradients
@@ -48,6 +56,7 @@ def fit(
     steps: int = 20_000,
     time_limit: float | None = None,
     batch_size: int | None = 512,
+    augmentation: Augmentation | None = None,
     seed: int = 0,
     optimizer: Any = None,
     learning_rate: float = 0.005,
@@ -92,6 +101,8 @@ def fit(
         parameters kept. What is due every so many steps, the decay too, then goes by the clock: half of the
         time counts as half of `steps`. How far a run gets depends on the machine.
     :param batch_size: Rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
+    :param augmentation: Changes each minibatch before it is trained on, called in a graph as
+        augmentation(X, Y, seed) with two integers for `tf.random.stateless_*`: flips of images, say.
     :param seed: Of the minibatches, the random draws and the validation split.
     :param optimizer: A Keras 3 or tf_keras optimiser in place of Adam with decay.
     :param learning_rate: Of Adam, at the start.
@@ -171,6 +182,8 @@ def fit(
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
         sampler=chains and repr(chains.sampler),
+        augmentation=augmentation
+        and getattr(augmentation, "__qualname__", type(augmentation).__name__),
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
         validation_data=fingerprint(held_out) if held_out else None,
@@ -203,7 +216,7 @@ def fit(
                 f"steps: expected at least the {run.step} that the run in checkpoint_dir "
                 f"{checkpoint_dir} has taken, got {steps}."
             )
-        batches = iter(minibatches(train, batch_size, seed, start=run.step))
+        batches = iter(minibatches(train, batch_size, seed, run.step, augmentation))
         stepper = Steps(
             model, batches, optimizer, variables, chains or natural, q_variables, seed, run.step
         )
@@ -263,6 +276,10 @@ def _description(model: gpflow.models.BayesianModel) -> dict[str, Any]:
     }
     parts = [part for part in model.submodules if isinstance(part, gpflow.base.Module)]
     return {**plain, "parts": " ".join(type(part).__name__ for part in (model, *parts))}
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
 
 
 def _due(step: int, every: int, last: int) -> int:

@@ -366,3 +366,32 @@ def test_values_that_a_narrow_float_merges_are_refused() -> None:
             quiet_fit(Line(), (X, Y))
         X[:, 1] = 0.1  # rounded, but nothing is lost
         quiet_fit(Line(), (X, Y), steps=1)
+
+
+def _noisy(X: tf.Tensor, Y: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return X + tf.random.stateless_normal(tf.shape(X), seed, dtype=X.dtype), Y
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_augmentation(batch_size: int | None) -> None:
+    """Each batch has draws of its own, the same whenever it comes; targets and rows stay together."""
+    X = np.arange(60.0).reshape(30, 2)
+    data = X, X[:, :1]
+    changed = list(minibatches(data, batch_size, 1, 0, _noisy).take(5).as_numpy_iterator())
+    plain = list(minibatches(data, batch_size, 1).take(5).as_numpy_iterator())
+    later = list(minibatches(data, batch_size, 1, 3, _noisy).take(2).as_numpy_iterator())
+    draws = []
+    for (X_changed, Y_changed), (X_plain, Y_plain) in zip(changed, plain, strict=True):
+        np.testing.assert_array_equal(Y_changed, Y_plain)
+        draws.append(X_changed - X_plain)
+    assert 0.7 < np.std(draws) < 1.3 and np.abs(draws[0] - draws[1]).max() > 0.1
+    for (actual, _), (expected, _) in zip(later, changed[3:], strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_augmentations_that_are_none() -> None:
+    X = np.ones([4, 2])
+    with pytest.raises(TypeError, match="augmentation: expected a function, got 3"):
+        minibatches((X, X), 2, 0, 0, 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"augmentation: expected rows .*float64 \(2,\).*got"):
+        minibatches((X, X), 2, 0, 0, lambda X, Y, seed: (X[:, :1], Y))
