@@ -25,6 +25,7 @@ from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.sampled import SampledPosterior, spread
 from ..validation import (
+    check_choice,
     check_noise,
     check_number,
     check_positive_integer,
@@ -122,11 +123,8 @@ class SampledDeepGP(DeepGPModel):
             name=name,
         )
         _check_inducing_variables(self.layers)
-        if observation_term not in _OBSERVATION_TERMS:
-            raise ValueError(
-                f"observation_term: expected 'predictive' or 'variational', got {observation_term!r}."
-            )
-        self.observation_term = observation_term
+        terms = list(_OBSERVATION_TERMS)
+        self.observation_term = check_choice(observation_term, "observation_term", terms)
         self.keep_every = check_positive_integer(keep_every, "keep_every")
         self.step_size = check_positive_number(step_size, "step_size")
         self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
@@ -136,9 +134,7 @@ class SampledDeepGP(DeepGPModel):
         )
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
-        if not covariance_jitter >= 0:
-            raise ValueError(f"covariance_jitter: expected at least 0, got {covariance_jitter}.")
-        self.covariance_jitter = covariance_jitter
+        self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
         self._name_parts()
 
     # The objective.

@@ -28,7 +28,7 @@ import tensorflow as tf
 from gpflow.base import TensorType
 
 from ..numerics.draws import standard_normals
-from ..validation import check_number, check_positive_integer, check_positive_number
+from ..validation import check_number, check_positive_integer, check_positive_number, check_seed
 
 __all__ = ["SGHMC"]
 
@@ -67,7 +67,7 @@ class SGHMC(tf.Module):
         self.step_size = check_positive_number(step_size, "step_size")
         self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
         self.burn_in = check_positive_integer(burn_in, "burn_in")
-        self.seed = check_positive_integer(seed + 1, "seed + 1") - 1
+        self.seed = check_seed(seed)
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._slots: list[_Slot] = []
 

@@ -11,7 +11,8 @@ import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 
 from ..layers import GPLayer
-from ..validation import check_positive_integer
+from ..validation import check_positive_integer, check_positive_number, check_seed
+from .base import check_gp_layers
 
 __all__ = ["SampledPosterior", "spread"]
 
@@ -41,7 +42,9 @@ class SampledPosterior(Module):
         super().__init__(name=name)
         self.num_chains = check_positive_integer(num_chains, "num_chains")
         self.num_kept = check_positive_integer(num_kept, "num_kept")
-        rng, float_type = np.random.default_rng(seed), gpflow.default_float()
+        check_gp_layers(layers)
+        initial_scale = check_positive_number(initial_scale, "initial_scale")
+        rng, float_type = np.random.default_rng(check_seed(seed)), gpflow.default_float()
         shapes = [[num_chains, layer.num_latent_gps, layer.num_inducing] for layer in layers]
         starts: list[np.ndarray] = [
             (initial_scale * rng.standard_normal(s)).astype(float_type) for s in shapes

@@ -79,9 +79,8 @@ class Settings:
                         f"{entry.name}: expected one of {', '.join(choices)}, got {value!r}."
                     )
                 continue
-            if hasattr(
-                value, "dtype"
-            ):  # of NumPy, which is not imported for this: help is not to wait
+            # Of NumPy, which is not imported for this: help is not to wait.
+            if getattr(value, "shape", None) == ():
                 value = value.item()  # which JSON has
                 object.__setattr__(self, entry.name, value)
             kind = int if isinstance(entry.default, int) else (int, float)

@@ -208,7 +208,7 @@ BAD: dict[str, tuple[type[Exception], str, Any]] = {
     "no columns": (ValueError, r"X.*non-empty.*\(60, 0\)", {"X": X[:, :0]}),
     "text": (TypeError, "X.*real numbers", {"X": np.array([["a", "b"]])}),
     "complex": (TypeError, "X.*real numbers.*complex", {"X": X + 1j}),
-    "one width": (TypeError, r"hidden_dims.*\(5, 5\).*got 5", {"hidden_dims": 5}),
+    "one width": (TypeError, "hidden_dims.*sequence.*got 5", {"hidden_dims": 5}),
     "text width": (TypeError, "hidden_dims.*'55'", {"hidden_dims": "55"}),
     "zero width": (ValueError, "hidden_dims.*positive integer.*0", {"hidden_dims": (2, 0)}),
     "negative width": (ValueError, "hidden_dims.*-1", {"hidden_dims": (-1,)}),

@@ -263,7 +263,7 @@ def test_plain_priors_collapse_with_depth_and_amortised_ones_do_not() -> None:
     ("settings", "message"),
     [
         ({"rule": "AR3"}, "amortization: expected one of 'AR1', 'AR2', 'AR2P', 'AR2PP', got 'AR3'"),
-        ({"predictive_objective": -1.0}, "predictive_objective: expected a bool or a positive"),
+        ({"predictive_objective": -1.0}, "predictive_objective: expected a positive number"),
         ({"num_samples": 0}, "num_samples: expected a positive integer, got 0"),
     ],
 )

@@ -262,7 +262,7 @@ WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     ),
     "kl_weight": (
         ValueError,
-        "kl_weight: expected at least 0 or a function, got -1",
+        "kl_weight: expected a number of at least 0, got -1",
         {"kl_weight": -1},
     ),
     "inducing": (
