@@ -48,7 +48,9 @@ class SGHMC(tf.Module):
 
     :param step_size: epsilon. At the posterior's own scale a full gradient has the variance of its precision,
         so that a coordinate of precision c turns by epsilon c^(1/4) a step: it is to be well below 1.
-    :param momentum_decay: alpha, in (0, 1].
+    :param momentum_decay: alpha, in (0, 1]. The default finds its way soonest, and is right to some percent
+        for gradients of all data. From a fifth of forty points at a time it leaves a GP's deviations up to a
+        third too small; a step size of 0.03 and 0.05 here keep them within a tenth.
     :param burn_in: steps during which scales are adapted; afterwards they stay, as the states are then a
         Markov chain.
     :param seed: of the noise.

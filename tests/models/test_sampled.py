@@ -106,7 +106,7 @@ def test_noise_of_minibatches_does_not_bias_beyond_a_tenth() -> None:
         rows = tf.random.shuffle(tf.range(len(X)))[:8]
         return tuple(tf.ensure_shape(tf.gather(a, rows), [8, 1]) for a in (X, Y))
 
-    states = sampled(model, batch, 500, step_size=0.03)
+    states = sampled(model, batch, 500, step_size=0.03, momentum_decay=0.05)
     states(1000)
     draws = np.concatenate([states(100) for _ in range(15)])
     A, _ = projection(model, X)
