@@ -149,7 +149,7 @@ def _classification(
             }
         )
         _map(classifier, grey.shape, ax)
-        ax.set_title(f"{label}: test log density {rows[-1]['log density']:.2f}")
+        ax.set_title(f"{label}: test log density {rows[-1]['log density']:.3f}")
         CalibrationDisplay.from_predictions(right, probability, n_bins=10, name=label, ax=axes[-1])
     _save(figure, output / "classification.png")
     return rows

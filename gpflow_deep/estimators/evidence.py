@@ -52,6 +52,7 @@ def fit_exact(
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     best, evidence = None, -np.inf
+    each = _TRIAL_TIME * limit / (len(kernels) * len(_STARTS))
     for kernel in kernels:
         chosen = replace(settings, kernel=kernel)
         model = _model(name, trial, chosen, seed)
@@ -61,7 +62,7 @@ def fit_exact(
             multiple_assign(model, first)
             model.kernel.lengthscales.assign(factor * model.kernel.lengthscales)
             model.likelihood.variance.assign(noise)
-            _maximise(model, loss, _TRIAL_ITERATIONS, started + _TRIAL_TIME * limit)
+            _maximise(model, loss, _TRIAL_ITERATIONS, time.perf_counter() + each)
             if (reached := -float(loss())) > evidence:
                 evidence, settings = reached, chosen
                 best = _with_hyperparameters(_model(name, trial, chosen, seed), model)

@@ -23,10 +23,12 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     A Gaussian process regressor, deep where that pays: scaling, choice of the model, training and predictive
     distributions in the units of the data.
 
-    With ``model="auto"`` several families are fitted for a short time, an exact GP (up to 5000 rows; a sparse
-    one above) among them; the best by log density on held-out rows are trained to the end and mixed by
-    stacking weights. Rows of the same input and target count as one of twice the weight; the order of rows
-    does not matter. With fewer than 200 rows none are held out, and "auto" is the exact GP.
+    With ``model="auto"`` two exact GPs (of at most 5000 rows, drawn at random where there are more), a smooth
+    and a rough one, are fitted, and deep families that start from the first for a short time; the best of
+    these by log density on held-out rows is trained to the end, and all are mixed by stacking weights. With
+    fewer than 200 rows none are held out: families are compared by cross-validation, and below 30 "auto" is
+    an exact GP. Rows of the same input and target count as one of twice the weight; the order of rows does
+    not matter.
 
     >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
     >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)
@@ -36,9 +38,10 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param model: "auto", or a name of `gpflow_deep.presets.names()`.
     :param num_layers: GP layers of deep families.
     :param num_inducing: inducing points of each layer; by default growing with the rows.
-    :param steps: training steps; by default the family's.
-    :param time_limit: seconds for the fit, about; the number of steps follows from it. The same seed then
-        gives the same model only where the machine takes as long.
+    :param steps: training steps; by default the family's, or as many as the time allows.
+    :param time_limit: seconds for the fit, which ends by the clock, save for what it takes to compile the
+        first steps and to predict. The same seed then gives the same model only where the machine takes as
+        long.
     :param validation_fraction: share of the rows held out (at least 50, at most 2000) to choose by.
     :param float: "float64" or "float32".
     :param random_state: an integer for fits that can be repeated.

@@ -73,6 +73,7 @@ def recommended(
         num_samples=8 if name in _SITES | _AMORTISED else 1,
         likelihood_variance=0.1,
         noise_floor=1e-5,
+        test_samples=50,  # a hundred take twice the time of every prediction
         batch_size=128 if name in _LOCAL else _BATCH,
         learning_rate=0.01 if name in _LOCAL else 0.05,
         # The exact GP chooses by the evidence.
