@@ -19,6 +19,9 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     Inducing inputs at the k-means centres of ``X``; the distinct rows themselves where there are no
     more than ``num_inducing`` of them, since coinciding inducing inputs make K_MM singular.
 
+    >>> gd.initialisation.kmeans_inducing_inputs(X, num_inducing=5).shape
+    (5, 1)
+
     :param X: inputs [N, D].
     :param num_inducing: how many inducing inputs, M.
     :return: [min(M, distinct rows), D].
@@ -43,6 +46,10 @@ def inducing_data(
     Inducing inputs that are data, with their targets: where a global inducing posterior starts (Ober &
     Aitchison 2021).
 
+    >>> U0, V = gd.initialisation.inducing_data(X, Y, num_inducing=5)
+    >>> U0.shape, V.shape
+    ((5, 1), (5, 1))
+
     :param X: training inputs [N, D].
     :param Y: their targets [N, P].
     :param num_inducing: how many, M.
@@ -62,6 +69,9 @@ def linear_mean_function(X: np.ndarray, output_dim: int) -> MeanFunction:
     The fixed mean function of a hidden layer (Salimbeni & Deisenroth 2017, section 3): identity where
     the widths agree, the first right singular vectors of ``X`` where it narrows, zero padding where it
     widens. Its parameters are not trained.
+
+    >>> gd.initialisation.linear_mean_function(X, output_dim=3)(X).shape
+    TensorShape([20, 3])
 
     :param X: inputs of the layer [N, D].
     :param output_dim: the layer's width.

@@ -31,6 +31,10 @@ def inducing_correlation(model_or_q: Any) -> np.ndarray:
     """
     Correlation matrix of the inducing outputs of all layers, [T M, T M].
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> gd.plotting.inducing_correlation(gd.posteriors.MeanField(layers)).shape
+    (15, 15)
+
     :param model_or_q: a deep GP, or its `inducing_posterior`.
     :raises TypeError: for anything that is neither.
     """
@@ -51,6 +55,10 @@ def plot_inducing_covariance(
     Structured Deep Gaussian Processes*, NeurIPS 2020, scaled to correlations: variances of hidden
     and output layers differ by orders of magnitude. The inducing outputs are whitened ones where the
     layers' are. Thin lines separate GPs, thick ones layers.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01))
+    >>> axes = gd.plotting.plot_inducing_covariance(model)
 
     :param model_or_q: a deep GP, or its `inducing_posterior`.
     :param ax: where to draw.
@@ -92,6 +100,10 @@ def binned_errors(
     """
     Mean predictive variance and mean squared error of points with similar predictive variance.
 
+    >>> variance, error = gd.plotting.binned_errors(np.arange(1.0, 5.0), np.ones(4), num_bins=2)
+    >>> variance, error
+    (array([1.5, 3.5]), array([1., 1.]))
+
     :param variance: predictive variances with the noise.
     :param squared_error: of the predictive means.
     :param num_bins: groups of points, of equal size but for one; at most N.
@@ -122,6 +134,12 @@ def plot_variance_vs_error(
     Small dots are test points, the line joins the means of groups of points with similar variances,
     on logarithmic axes. Where the variances are right, it lies on the diagonal; above it the model
     is too sure of itself.
+
+    >>> rng = np.random.default_rng(0)
+    >>> variance = rng.uniform(0.1, 2.0, 200)
+    >>> axes = gd.plotting.plot_variance_vs_error(variance, variance * rng.normal(size=200) ** 2)
+    >>> axes.get_xscale()
+    'log'
 
     :param variance: predictive variances with the noise, positive.
     :param squared_error: of the predictive means.
@@ -174,6 +192,11 @@ def plot_calibration(
     Share of the targets inside central intervals, against the intervals' nominal probability.
 
     On the diagonal the intervals hold what they promise; below it the model is too sure of itself.
+
+    >>> means, variances = np.zeros([1, 20, 1]), np.ones([1, 20, 1])
+    >>> axes = gd.plotting.plot_calibration(Y, means, variances, np.zeros(1), label="too wide")
+    >>> axes.get_xlabel() != ""
+    True
 
     :param Y: targets.
     :param means: means of the predictive mixture, as `predict_y_mixture` returns them.

@@ -66,6 +66,10 @@ class Bartlett(_RealMatrix):
     :math:`A_{ii}^2 \sim \chi^2_{\nu - i}` (i from 0) and :math:`A_{ij} \sim N(0, 1)` below the diagonal
     (Bartlett 1933; Ober & Aitchison 2021, Eq. 46).
 
+    >>> factors = gd.distributions.Bartlett(tf.constant(4.5, tf.float64), size=2).sample(3, seed=0)
+    >>> bool((factors[:, 0, 1] == 0).numpy().all())  # lower triangular
+    True
+
     :param df: degrees of freedom, any real number above size - 1; its shape is the batch shape.
     :param size: number of rows.
     :raises ValueError: for fewer degrees of freedom, where they are known.
@@ -107,6 +111,10 @@ class InverseWishart(_RealMatrix):
 
     Draws are :math:`C (A A^T)^{-1} C^T` with C the Cholesky factor of :math:`\Psi` and A by
     :class:`Bartlett`: differentiable in both parameters (Ober & Aitchison 2021, Appendix C).
+
+    >>> law = gd.distributions.InverseWishart(tf.constant(4.5, tf.float64), tf.eye(2, dtype=tf.float64))
+    >>> law.sample(3, seed=0).shape
+    TensorShape([3, 2, 2])
 
     :param df: degrees of freedom nu, above p - 1.
     :param scale_tril: the Cholesky factor C [..., p, p] of the scale matrix Psi; its batch shape is that of

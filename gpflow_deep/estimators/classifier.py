@@ -28,6 +28,11 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     ``model="auto"`` a sparse GP and a deep one are tried and mixed.
 
     Attributes beyond the regressor's: `classes_`.
+
+    >>> y = np.where(Y[:, 0] > 0, "up", "down")
+    >>> classifier = gd.estimators.DeepGPClassifier(model="svgp", steps=5, random_state=0).fit(X, y)
+    >>> classifier.classes_, classifier.predict_proba(X).shape
+    (array(['down', 'up'], dtype='<U4'), (20, 2))
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepGPClassifier:

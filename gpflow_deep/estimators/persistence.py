@@ -69,6 +69,14 @@ def save(
     """
     Save a fitted estimator.
 
+    >>> import pathlib, tempfile
+    >>> regressor = gd.estimators.DeepGPRegressor(model="svgp", steps=2, random_state=0).fit(X, Y[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "fit.zip"
+    ...     gd.estimators.save(regressor, path)
+    ...     path.exists()
+    True
+
     :param estimator: a `DeepGPRegressor` or `DeepGPClassifier`.
     :param path: of the file; its folder is made if it is not there.
     :param overwrite: whether an earlier file may be replaced.
@@ -104,6 +112,14 @@ def save(
 def load(path: str | Path) -> Any:
     """
     Load what `save` saved; predictions are the same to the bit.
+
+    >>> import pathlib, tempfile
+    >>> regressor = gd.estimators.DeepGPRegressor(model="svgp", steps=2, random_state=0).fit(X, Y[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     regressor.save(pathlib.Path(folder) / "fit.zip")
+    ...     same = gd.estimators.load(pathlib.Path(folder) / "fit.zip")
+    >>> bool((same.predict(X) == regressor.predict(X)).all())
+    True
 
     :param path: of the file.
     :raises FileNotFoundError: where there is none.

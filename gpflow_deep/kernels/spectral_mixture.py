@@ -25,6 +25,14 @@ class SpectralMixture(Kernel):
 
     A deep GP can propagate moments through it in closed form.
 
+    >>> kernel = gd.kernels.SpectralMixture(
+    ...     weights=[1.0, 0.5], frequencies=[[0.0], [2.0]], bandwidths=[[0.1], [0.1]]
+    ... )
+    >>> kernel(X).shape
+    TensorShape([20, 20])
+    >>> round(float(kernel.K_diag(X)[0]), 6)  # the sum of the weights
+    1.5
+
     :param weights: w [Q], the variances of the components.
     :param frequencies: f [Q, D], in cycles per unit; of either sign.
     :param bandwidths: b [Q, D], the standard deviations of the spectrum's components.

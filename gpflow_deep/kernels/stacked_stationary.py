@@ -32,6 +32,10 @@ class StackedStationary(MultioutputKernel):
     ``SeparateIndependent`` of T kernels is, with two parameters instead of 2 T and as few operations as one
     kernel has.
 
+    >>> kernel = gd.kernels.StackedStationary(3, gpflow.kernels.Matern32, lengthscales=[0.1, 1.0, 10.0])
+    >>> kernel.num_latent_gps, len(kernel.trainable_variables)
+    (3, 2)
+
     :param num_latent_gps: number of GPs, T.
     :param kernel: an isotropic stationary kernel of GPflow. Its other parameters, such as the ``alpha`` of
         ``RationalQuadratic``, are shared by the GPs.

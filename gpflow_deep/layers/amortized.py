@@ -28,6 +28,11 @@ class LocalPosterior(NamedTuple):
     """
     Posteriors of R sets of inducing outputs, one a row, whitened: u = m(Z) + K_ZZ^{1/2} v with
     v ~ N(mean, scale scale^T).
+
+    >>> layer = gd.layers.AmortizedGPLayer(None, num_inducing=4, input_dim=1, num_latent_gps=2)
+    >>> local = layer.infer(tf.constant(X))
+    >>> local.moments.shape, local.kl.shape
+    (TensorShape([20, 2, 4, 5]), TensorShape([20, 2]))
     """
 
     inducing_inputs: tf.Tensor  # [R, M, D]
@@ -45,6 +50,10 @@ class AmortizedGPLayer(Layer):
     .. math:: q(u_t | \xi) = N(\mu_t(\xi), \Sigma_t(\xi)),\quad Z = (W_1 \xi + b_1, ..., W_M \xi + b_M).
 
     Few of them are enough, since they follow the input: 4 to 16.
+
+    >>> layer = gd.layers.AmortizedGPLayer(None, num_inducing=4, input_dim=1, num_latent_gps=2)
+    >>> layer.infer(tf.constant(X)).inducing_inputs.shape  # each of 20 inputs has its own 4
+    TensorShape([20, 4, 1])
 
     :param kernel: any GPflow kernel of independent GPs, or ``None`` for Matérn-5/2 with a variance and a
         lengthscale for each GP (``StackedStationary``, the fast way to have those), the lengthscales at first

@@ -25,6 +25,12 @@ class Layer(Module, ABC):
     the mean function. Everything else here, as in posteriors, is about the GPs: who makes outputs of them
     mixes.
 
+    >>> layer = gd.layers.GPLayer(gpflow.kernels.Matern52(), X[::4], num_latent_gps=2)
+    >>> isinstance(layer, gd.layers.Layer)
+    True
+    >>> layer.prior_mean(X).shape
+    TensorShape([20, 2])
+
     :param kernel: any GPflow kernel of independent GPs, or ``LinearCoregionalization``.
     :param num_latent_gps: number of GPs, T.
     :param mean_function: from [..., D] to [..., T], or [..., P] where the layer mixes; zero by default.

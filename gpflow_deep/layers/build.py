@@ -47,6 +47,10 @@ def build_layers(
     padding where it widens), zero at the output; deeper inducing inputs are the first ones mapped
     through these means.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(3, 2), output_dim=1, num_inducing=5)
+    >>> [(layer.input_dim, layer.num_latent_gps) for layer in layers]
+    [(1, 3), (3, 2), (2, 1)]
+
     :param X: training inputs [N, D], scaled to about unit variance.
     :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP. As many as inputs keep
         all of the input, by the identity means, which away from the data is worth its price; fewer cost less.
@@ -117,6 +121,10 @@ def build_amortized_layers(
     Layers whose inducing points are functions of their inputs, as in Meng & Zhang 2024: its widths, numbers
     of inducing points, Matérn-5/2 kernels with a variance and a lengthscale for each GP, networks and zero
     mean functions. The lengthscales start at the square root of the number of inputs.
+
+    >>> layers = gd.layers.build_amortized_layers(3, hidden_dims=(4,), num_inducing=(8, 4))
+    >>> [(layer.input_dim, layer.num_latent_gps) for layer in layers]
+    [(3, 4), (4, 1)]
 
     :param input_dim: dimension of the inputs, scaled to about unit variance.
     :param hidden_dims: number of GPs of every hidden layer; ``()`` for one layer.
@@ -189,6 +197,10 @@ def build_separate_layers(
 
     Hidden functions of variance 1 without a mean function have to be learned from nothing, which a moment
     matching model does well and a sampled one does not: :func:`build_layers` is for those.
+
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> [len(layer.kernel.kernels) for layer in layers]
+    [2, 1]
 
     :param X: training inputs [N, D], scaled to about unit variance.
     :param hidden_dims: number of GPs of every hidden layer; ``()`` for a sparse GP.

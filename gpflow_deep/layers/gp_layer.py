@@ -28,6 +28,11 @@ class Projection(NamedTuple):
     """
     What the prior of a layer says about its function values f at some inputs: their mean and variance, and
     that given inducing outputs v they have the mean ``mean + basis^T v``.
+
+    >>> layer = gd.layers.GPLayer(gpflow.kernels.Matern52(), X[::4], num_latent_gps=2)
+    >>> projection = layer.project(tf.constant(X)[None], layer.factorise())
+    >>> projection.basis.shape, projection.mean.shape
+    (TensorShape([1, 20, 5]), TensorShape([1, 20, 2]))
     """
 
     basis: tf.Tensor  # [S, N, M], or [S, N, T, M] where every GP has its own
@@ -41,6 +46,10 @@ class GPLayer(Layer):
 
     A layer knows nothing of the other layers, nor of the approximate posterior over its inducing
     outputs: it projects inputs on its inducing variables, and that is all.
+
+    >>> layer = gd.layers.GPLayer(gpflow.kernels.Matern52(), X[::4], num_latent_gps=2)
+    >>> layer.input_dim, layer.output_dim
+    (1, 2)
 
     :param kernel: any GPflow kernel. A single-output kernel, or ``SharedIndependent``, is shared by
         the layer's GPs; ``SeparateIndependent`` gives each GP its own; so does ``LinearCoregionalization``,

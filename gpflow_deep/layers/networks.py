@@ -23,6 +23,10 @@ class AffineMaps(Module):
     M affine maps :math:`z_m = W_m x + b_m` of inputs, invertible at the start: :math:`W_m = I`,
     :math:`b_m \sim N(0, I)` (Meng & Zhang 2024).
 
+    >>> maps = gd.layers.AffineMaps(input_dim=2, num_maps=3)
+    >>> maps(tf.zeros([5, 2], tf.float64)).shape  # three points of two dimensions, side by side
+    TensorShape([5, 6])
+
     :param input_dim: dimension of the inputs, Q.
     :param num_maps: M.
     :param seed: of the initial shifts.
@@ -48,6 +52,10 @@ class MLP(Module):
     """
     Feed-forward networks, one or several of equal shape side by side, with leaky ReLUs of slope 0.2 between
     their affine maps.
+
+    >>> networks = gd.layers.MLP([2, 8, 3], num_networks=2)
+    >>> networks(tf.zeros([5, 2], tf.float64)).shape
+    TensorShape([5, 6])
 
     :param dims: dimension of the inputs, of the hidden layers, and of the outputs of each network.
     :param num_networks: how many of them: as many operations as one has.

@@ -58,6 +58,11 @@ def variational_expectations(
     """
     The expected log density of each observation.
 
+    >>> likelihood = gpflow.likelihoods.StudentT(scale=0.02)
+    >>> F = tf.zeros([20, 1], tf.float64)
+    >>> gd.likelihoods.variational_expectations(likelihood, X, F, F + 0.5, Y).shape
+    TensorShape([20])
+
     :param likelihood: any of GPflow's, or one of yours.
     :param X: inputs [N, D].
     :param Fmu: means of the latent functions [N, P].
@@ -77,6 +82,12 @@ def predict_log_density(
 ) -> tf.Tensor:
     """
     The log predictive density of each observation; arguments and shapes as :func:`variational_expectations`.
+
+    >>> likelihood = gpflow.likelihoods.Gaussian(0.1)
+    >>> F = tf.zeros([1, 1], tf.float64)
+    >>> density = gd.likelihoods.predict_log_density(likelihood, F, F, F + 0.9, F + 1.0)
+    >>> bool(np.isclose(density, -0.5 * np.log(2 * np.pi) - 0.5))  # N(1; 0, 0.9 + 0.1)
+    True
     """
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
@@ -90,6 +101,12 @@ def predict_mean_and_var(
 ) -> MeanAndVariance:
     """
     Mean and variance of new observations.
+
+    >>> likelihood = gpflow.likelihoods.Bernoulli()
+    >>> F = tf.zeros([1, 1], tf.float64)
+    >>> mean, variance = gd.likelihoods.predict_mean_and_var(likelihood, F, F, F + 1.0)
+    >>> mean.numpy().item(), round(variance.numpy().item(), 6)
+    (0.5, 0.25)
 
     :param likelihood: any of GPflow's, or one of yours.
     :param X: inputs [N, D].

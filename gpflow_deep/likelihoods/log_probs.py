@@ -31,6 +31,10 @@ def probit(x: TensorType) -> tf.Tensor:
     """
     The standard normal distribution function, for ``Bernoulli(invlink=probit)``: GPflow's ``inv_probit``
     without its distance of 0.001 from 0 and 1.
+
+    >>> likelihood = gpflow.likelihoods.Bernoulli(invlink=gd.likelihoods.probit)
+    >>> float(gd.likelihoods.probit(tf.constant(0.0)))
+    0.5
     """
     return 0.5 * tf.math.erfc(-x / np.sqrt(2.0))
 
@@ -65,7 +69,14 @@ def _log_normal(x: tf.Tensor) -> tf.Tensor:
 
 
 def log_prob(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-    """``likelihood.log_prob`` [...], by :func:`scalar_log_prob` where the likelihood is scalar."""
+    """
+    ``likelihood.log_prob`` [...], by :func:`scalar_log_prob` where the likelihood is scalar.
+
+    >>> F = tf.constant([[40.0]], tf.float64)
+    >>> likelihood = gpflow.likelihoods.Bernoulli(invlink=gd.likelihoods.probit)
+    >>> bool(np.isfinite(gd.likelihoods.log_prob(likelihood, F, F, tf.zeros_like(F))))
+    True
+    """
     if isinstance(likelihood, ScalarLikelihood) and inherits(
         likelihood, ScalarLikelihood, "_log_prob", "log_prob"
     ):

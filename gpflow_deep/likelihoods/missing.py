@@ -36,6 +36,13 @@ class MissingOutputs(ScalarLikelihood):
     row is fitted by those of its outputs that were observed. A row may lack all of them. Predictions are of
     all outputs.
 
+    >>> likelihood = gd.likelihoods.MissingOutputs(gpflow.likelihoods.Gaussian(0.1))
+    >>> both = tf.constant([[0.0, 0.0]], tf.float64)
+    >>> Y = tf.constant([[0.5, np.nan]], tf.float64)
+    >>> one = gpflow.likelihoods.Gaussian(0.1).log_prob(both, both[:, :1], Y[:, :1])
+    >>> bool(likelihood.log_prob(both, both, Y) == one)
+    True
+
     :param likelihood: of every output, one latent function each.
     :raises TypeError: for likelihoods of another kind.
     """

@@ -48,6 +48,14 @@ def log_normaliser(
     """
     log Z of every point.
 
+    For a Gaussian likelihood it is the log density of the observation under the sum of both variances:
+
+    >>> likelihood = gpflow.likelihoods.Gaussian(0.1)
+    >>> F = tf.zeros([1, 1], tf.float64)
+    >>> log_Z = gd.likelihoods.log_normaliser(likelihood, F, F, F + 0.9, F + 1.0)
+    >>> bool(np.isclose(log_Z, -0.5 * np.log(2 * np.pi) - 0.5))
+    True
+
     :param X: inputs [N, D].
     :param mean: of the latent functions, [N, P].
     :param covariance: their variances [N, P], or covariances [N, P, P].

@@ -29,6 +29,9 @@ def accuracy(Y: Any, probabilities: Any) -> float:
     """
     Share of points whose most probable class is the true one.
 
+    >>> float(gd.metrics.accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]]))
+    0.5
+
     :param Y: true classes, [N] or [N, 1].
     :param probabilities: predicted.
     """
@@ -40,6 +43,9 @@ def accuracy(Y: Any, probabilities: Any) -> float:
 def log_loss(Y: Any, probabilities: Any) -> float:
     """
     Mean negative log probability of the true classes; infinite where one had probability zero.
+
+    >>> round(float(gd.metrics.log_loss([0, 1], [[0.5, 0.5], [0.5, 0.5]])), 4)
+    0.6931
 
     :param Y: true classes, [N] or [N, 1].
     :param probabilities: predicted.
@@ -55,6 +61,9 @@ def brier_score(Y: Any, probabilities: Any) -> float:
     """
     Mean squared distance of the probabilities, summed over the classes, from 1 for the true class and 0 for
     the others (Brier 1950): from 0 to 2.
+
+    >>> float(gd.metrics.brier_score([0, 1], [[1.0, 0.0], [1.0, 0.0]]))
+    1.0
 
     :param Y: true classes, [N] or [N, 1].
     :param probabilities: predicted.
@@ -77,6 +86,10 @@ def reliability_curve(
     Mean confidence, accuracy and number of the points whose confidence, the probability of the most probable
     class, is in each of ``num_bins`` bins of equal width; bins without points are left out (Guo, Pleiss, Sun
     & Weinberger 2017).
+
+    >>> confidence, accuracy, count = gd.metrics.reliability_curve([0, 1], [[0.9, 0.1], [0.9, 0.1]])
+    >>> confidence, accuracy, count
+    (array([0.9]), array([0.5]), array([2]))
 
     :param Y: true classes, [N] or [N, 1].
     :param probabilities: predicted.
@@ -101,6 +114,10 @@ def expected_calibration_error(Y: Any, probabilities: Any, num_bins: int = 15) -
     Mean distance of confidence and accuracy over the bins of :func:`reliability_curve`, weighted by their
     points (Naeini, Cooper & Hauskrecht 2015).
 
+    >>> sure_and_half_right = [[1.0, 0.0], [1.0, 0.0]]
+    >>> float(gd.metrics.expected_calibration_error([0, 1], sure_and_half_right))
+    0.5
+
     :param Y: true classes, [N] or [N, 1].
     :param probabilities: predicted.
     :param num_bins: from 0 to 1.
@@ -114,6 +131,10 @@ def out_of_distribution_auroc(inside: Any, outside: Any) -> float:
     """
     How well the entropy of the prediction tells points of another distribution from those of the data's: the
     probability that it is larger for one of the former (the area under the ROC curve); 0.5 for a guess.
+
+    >>> sure, unsure = [[0.99, 0.01], [0.02, 0.98]], [[0.5, 0.5], [0.6, 0.4]]
+    >>> float(gd.metrics.out_of_distribution_auroc(sure, unsure))
+    1.0
 
     :param inside: predicted probabilities of points like the data.
     :param outside: of others.

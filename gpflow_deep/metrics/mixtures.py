@@ -51,6 +51,9 @@ def rmse(Y: Any, mean: Any) -> np.ndarray:
     """
     Root mean squared error, over all points and outputs.
 
+    >>> float(gd.metrics.rmse([[0.0], [2.0]], [[1.0], [1.0]]))
+    1.0
+
     :param Y: targets.
     :param mean: predicted means.
     """
@@ -69,6 +72,11 @@ def rmse(Y: Any, mean: Any) -> np.ndarray:
 def mixture_moments(means: Any, variances: Any, log_weights: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     Mean and variance of the mixture, by output.
+
+    >>> means, variances = np.array([-1.0, 1.0]).reshape(2, 1, 1), np.zeros([2, 1, 1])
+    >>> mean, variance = gd.metrics.mixture_moments(means, variances, np.log([0.5, 0.5]))
+    >>> mean.round(6).item(), variance.round(6).item()
+    (0.0, 1.0)
 
     :param means: means of the components.
     :param variances: variances of the components.
@@ -95,6 +103,10 @@ def log_density(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndar
 
     log sum_s w_s prod_p N(y_np; m_snp, v_snp): within a component the outputs are independent.
 
+    >>> standard_normal = np.zeros([1, 1, 1]), np.ones([1, 1, 1]), np.zeros(1)
+    >>> gd.metrics.log_density([[0.0]], *standard_normal).round(4)
+    array([-0.9189])
+
     :param Y: targets.
     :param means: means of the components.
     :param variances: variances of the components, positive.
@@ -118,6 +130,10 @@ def log_density(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndar
 def negative_log_likelihood(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
     """
     Mean negative log density over the points: minus the papers' marginal test log-likelihood.
+
+    >>> standard_normal = np.zeros([1, 2, 1]), np.ones([1, 2, 1]), np.zeros(1)
+    >>> round(float(gd.metrics.negative_log_likelihood([[0.0], [1.0]], *standard_normal)), 4)
+    1.1689
 
     :param Y: targets.
     :param means: means of the components.
@@ -146,6 +162,10 @@ def crps(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
 
     Costs S^2 / 2 evaluations of A a target. Works through the points in pieces, so that memory
     stays bounded whatever N is.
+
+    >>> standard_normal = np.zeros([1, 1, 1]), np.ones([1, 1, 1]), np.zeros(1)
+    >>> gd.metrics.crps([[0.0]], *standard_normal).round(4)
+    array([[0.2337]])
 
     :param Y: targets.
     :param means: means of the components.
@@ -190,6 +210,10 @@ def pit(Y: Any, means: Any, variances: Any, log_weights: Any) -> np.ndarray:
 
     Uniform on [0, 1] when the predictions are calibrated.
 
+    >>> standard_normal = np.zeros([1, 1, 1]), np.ones([1, 1, 1]), np.zeros(1)
+    >>> gd.metrics.pit([[0.0]], *standard_normal)
+    array([[0.5]])
+
     :param Y: targets.
     :param means: means of the components.
     :param variances: variances of the components; zero is a point mass.
@@ -218,6 +242,10 @@ def coverage(
     Exact: a target is inside if its distribution function lies between the two tail probabilities,
     so neither samples nor the interval's ends are needed.
 
+    >>> standard_normal = np.zeros([1, 2, 1]), np.ones([1, 2, 1]), np.zeros(1)
+    >>> float(gd.metrics.coverage([[0.0], [3.0]], *standard_normal, level=0.95))
+    0.5
+
     :param Y: targets.
     :param means: means of the components.
     :param variances: variances of the components.
@@ -245,6 +273,13 @@ def calibration_curve(
     """
     Nominal probabilities of central intervals, and the share of targets that each contains.
 
+    >>> standard_normal = np.zeros([1, 2, 1]), np.ones([1, 2, 1]), np.zeros(1)
+    >>> nominal, observed = gd.metrics.calibration_curve(
+    ...     [[0.0], [1.0]], *standard_normal, levels=[0.5, 0.95]
+    ... )
+    >>> observed
+    array([0.5, 1. ])
+
     :param Y: targets.
     :param means: means of the components.
     :param variances: variances of the components.
@@ -268,6 +303,10 @@ def quantile(
 ) -> np.ndarray:
     """
     Quantiles of the mixture, by output.
+
+    >>> standard_normal = np.zeros([1, 1, 1]), np.ones([1, 1, 1]), np.zeros(1)
+    >>> gd.metrics.quantile([0.025, 0.975], *standard_normal).round(2).ravel()
+    array([-1.96,  1.96])
 
     :param levels: Q probabilities in (0, 1).
     :param means: means of the components.

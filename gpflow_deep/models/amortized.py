@@ -40,6 +40,13 @@ class AmortizedDeepGP(VariationalDeepGPModel):
     objective is that of the paper with all N points counted,
     :math:`\sum_n E[\log p(y_n | f^L_n)] - \tfrac1N \sum_n \sum_l KL_{nl}`.
 
+    >>> layers = gd.layers.build_amortized_layers(1, hidden_dims=(2,), num_inducing=4)
+    >>> model = gd.models.AmortizedDeepGP(
+    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_samples=8, predictive_objective=True
+    ... )
+    >>> model.predict_f_mixture(X).means.shape  # 8 learned sites are the components
+    TensorShape([8, 20, 1])
+
     :param layers: the layers, input first.
     :param likelihood: any GPflow likelihood.
     :param amortization: the rule.

@@ -32,7 +32,15 @@ __all__ = ["DeepGPModel", "LayerOutput"]
 
 
 class LayerOutput(NamedTuple):
-    """A layer's draws and the conditional they come from."""
+    """
+    A layer's draws and the conditional they come from.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01), num_samples=3)
+    >>> hidden, output = model.propagate(X)
+    >>> hidden.sample.shape, output.mean.shape
+    (TensorShape([3, 20, 2]), TensorShape([3, 20, 1]))
+    """
 
     sample: tf.Tensor  # [S, N, T]
     mean: tf.Tensor  # [S, N, T]
@@ -46,6 +54,15 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
     A family says what it prepares that no input enters, and what a passage of points through the layers is
     (:mod:`gpflow_deep.models.passage`). Layers are the caller's own: a model does not copy them, as GPflow's
     models do not copy kernels, and says so once where another model uses them too.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01))
+    >>> isinstance(model, gd.models.DeepGPModel), isinstance(model, gpflow.models.GPModel)
+    (True, True)
+    >>> model.predict_f_samples(X, num_samples=3).shape
+    TensorShape([3, 20, 1])
+    >>> [draws.shape for draws in model.sample_prior(X, num_samples=3)]
+    [TensorShape([3, 20, 2]), TensorShape([3, 20, 1])]
 
     :param layers: the layers, input first.
     :param likelihood: any GPflow likelihood.

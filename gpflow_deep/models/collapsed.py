@@ -29,6 +29,15 @@ def collapsed_evidence(
     summed over the outputs: the FITC evidence for alpha 1, Titsias' bound for alpha 0. What EP and a
     one-layer :class:`FITCEPDeepGP` are to be held against.
 
+    With the inducing inputs at all the data, every power is the evidence of the exact GP:
+
+    >>> layer = gd.layers.GPLayer(gpflow.kernels.Matern32(), X, num_latent_gps=1)
+    >>> likelihood = gpflow.likelihoods.Gaussian(0.1)
+    >>> fitc = gd.models.collapsed_evidence(layer, likelihood, (X, Y), alpha=1.0)
+    >>> exact = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(), likelihood=likelihood)
+    >>> bool(np.isclose(fitc, exact.log_marginal_likelihood(), rtol=1e-3))
+    True
+
     :param layer: its kernel, inducing inputs and mean function.
     :param likelihood: s, the same for all points.
     :param data: inputs [N, D] and targets [N, P].

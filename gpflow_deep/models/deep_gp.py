@@ -38,6 +38,13 @@ class DeepGP(VariationalDeepGPModel):
     outputs of all layers (Lindinger et al. 2020). Train it like GPflow's ``SVGP``, which it is with one
     layer.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01), num_data=len(X))
+    >>> result = gd.training.fit(model, (X, Y), steps=2, progress=False)
+    >>> mean, variance = model.predict_y(X)
+    >>> mean.shape, variance.shape
+    (TensorShape([20, 1]), TensorShape([20, 1]))
+
     :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`.
     :param likelihood: any GPflow likelihood.
     :param posterior: the structure of the posterior: ``MeanField``, ``StripesAndArrow`` or

@@ -21,6 +21,11 @@ class DeepSigmaPointProcess(DeepGP):
     (Jankowiak, Pleiss & Gardner 2020, *Deep sigma point processes*). Nothing is drawn. With one layer it is
     the PPGPR of Jankowiak, Pleiss & Gardner 2020, *Parametric Gaussian process regressors*.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.DeepSigmaPointProcess(layers, gpflow.likelihoods.Gaussian(0.1), num_sites=4)
+    >>> model.predict_f_mixture(X).means.shape
+    TensorShape([4, 20, 1])
+
     :param layers: the layers, input first.
     :param likelihood: any GPflow likelihood.
     :param num_sites: number of sites, S.

@@ -34,7 +34,15 @@ __all__ = ["FITCEPDeepGP", "LayerMoments"]
 
 
 class LayerMoments(NamedTuple):
-    """The Gaussian that a layer's outputs are matched with, its noise included."""
+    """
+    The Gaussian that a layer's outputs are matched with, its noise included.
+
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1))
+    >>> hidden, output = model.propagate(X)
+    >>> hidden.mean.shape, hidden.covariance.shape
+    (TensorShape([1, 20, 2]), TensorShape([1, 20, 2]))
+    """
 
     mean: tf.Tensor  # [1, N, T]
     covariance: tf.Tensor  # [1, N, T], or [1, N, T, T] where the covariance is propagated
@@ -50,6 +58,11 @@ class FITCEPDeepGP(DeepGPModel):
 
     Points travel through the layers as Gaussians whose moments are matched layer by layer: training and
     prediction are deterministic, and one pass suffices. The last layer's noise is the likelihood's.
+
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1))
+    >>> bool(model.energy((X, Y)) == model.energy((X, Y)))  # nothing is drawn
+    True
 
     :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_separate_layers`, whose
         initial values are the better ones for this model, and :func:`gpflow_deep.layers.build_layers`.

@@ -37,6 +37,16 @@ class GlobalInducingDeepGP(InducingChainModel):
     :math:`q(U_l | U_{l-1}) \propto p(U_l | U_{l-1}) N(V_l; U_l, \Lambda_l^{-1})` (Ober & Aitchison 2021,
     Algorithm 2). The posterior of a layer so depends on what the layers below it do.
 
+    >>> U0, V = gd.initialisation.inducing_data(X, Y, num_inducing=5)
+    >>> model = gd.models.GlobalInducingDeepGP(
+    ...     gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5),
+    ...     gpflow.likelihoods.Gaussian(0.01),
+    ...     U0,
+    ...     pseudo_outputs=V,
+    ... )
+    >>> model.elbo((X, Y)).shape
+    TensorShape([])
+
     :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`. Mean functions other
         than zero in hidden layers are skip connections, without which five layers hardly train.
     :param likelihood: any GPflow likelihood.

@@ -45,6 +45,12 @@ class GlobalInducingBNN(InducingChainModel):
     Algorithm 1). Other posteriors can take this one's place, layer by layer. The last layer can be one of
     GPs, whose inputs the network learns.
 
+    >>> from gpflow_deep.layers.bayesian import Activation
+    >>> layers = [gd.layers.BayesianDense(8), Activation(), gd.layers.BayesianDense(1)]
+    >>> model = gd.models.GlobalInducingBNN(layers, gpflow.likelihoods.Gaussian(0.1), X[::4])
+    >>> model.predict_f(X)[0].shape
+    TensorShape([20, 1])
+
     :param layers: :class:`~gpflow_deep.layers.BayesianDense`, ``BayesianConv2D``, what is in
         :mod:`gpflow_deep.layers.bayesian` beside them; input first. The last one is ``BayesianDense``, or a
         :class:`~gpflow_deep.layers.GPLayer` without an inducing variable.

@@ -21,6 +21,12 @@ class InputDependentSVGP(AmortizedDeepGP):
     joint network for inducing inputs, means and full covariances the IDSGP of Jafrasteh, Villacampa-Calvo
     & Hernández-Lobato 2022, *Input dependent sparse Gaussian processes*.
 
+    >>> model = gd.models.InputDependentSVGP(
+    ...     gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1), num_inducing=4, input_dim=1
+    ... )
+    >>> model.predict_f(X)[0].shape
+    TensorShape([20, 1])
+
     :param kernel: any GPflow kernel, or ``None`` for Matérn-5/2.
     :param likelihood: any GPflow likelihood.
     :param num_inducing: inducing points of an input, M.

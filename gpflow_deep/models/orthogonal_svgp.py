@@ -24,6 +24,12 @@ class OrthogonalSVGP(DeepGP):
     processes*: a ``DeepGP`` of one layer over both sets of inducing points, with the posterior
     :class:`gpflow_deep.posteriors.Orthogonal`.
 
+    >>> model = gd.models.OrthogonalSVGP(
+    ...     gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1), X[::4], X[2::4]
+    ... )
+    >>> model.predict_f(X)[0].shape
+    TensorShape([20, 1])
+
     :param kernel: any GPflow kernel of independent GPs.
     :param likelihood: any GPflow likelihood.
     :param inducing_variable: inducing inputs [M, D].

@@ -27,6 +27,18 @@ class StackedDeepGP(VariationalDeepGPModel):
     So a mean-field or an amortised layer may stand under global inducing ones: the lowest layer of a part has
     inducing inputs of its own.
 
+    A mean-field layer under one with global inducing points:
+
+    >>> likelihood = gpflow.likelihoods.Gaussian(0.1)
+    >>> below = gd.layers.build_layers(X, hidden_dims=(), output_dim=2, num_inducing=5)
+    >>> above = gd.layers.build_layers(np.hstack([X, Y]), hidden_dims=(), num_inducing=5)
+    >>> parts = [
+    ...     gd.models.DeepGP(below, likelihood, posterior=gd.posteriors.MeanField),
+    ...     gd.models.GlobalInducingDeepGP(above, likelihood),
+    ... ]
+    >>> gd.models.StackedDeepGP(parts).predict_f(X)[0].shape
+    TensorShape([20, 1])
+
     :param parts: the models, input first: ``DeepGP``, ``GlobalInducingDeepGP`` or ``AmortizedDeepGP``, built
         with one likelihood, which is that of the whole.
     :param num_samples: draws of the hidden layers per point in training, S.

@@ -123,6 +123,12 @@ class StochasticEP(_Updates):
     """
     Stochastic EP (Appendix C): the tied factor moves towards the average of the batch's new factors.
 
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_data=len(X))
+    >>> shares = gd.optimizers.StochasticEP(model, damping=0.1).step((X, Y))
+    >>> [share.shape for share in shares]
+    [(2,), (1,)]
+
     :param model: a deep GP with ``alpha=1``; its ``num_data`` says how many factors there are.
     :param damping: the share beta of the new factor in ``g^(1 - beta) g_new^beta``.
     :raises ValueError: where the power is another, or the damping is not in (0, 1].
@@ -193,6 +199,14 @@ class ExpectationPropagation(_Updates):
 
     The model's tied factor stands for their product: its predictions are EP's. :meth:`log_evidence` is
     the energy of the factors; the model's own ``energy`` is that of a tied factor.
+
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(), num_inducing=5)
+    >>> model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_data=len(X))
+    >>> ep = gd.optimizers.ExpectationPropagation(model, (X, Y))
+    >>> rejected = ep.sweep()
+    >>> exact = gd.models.collapsed_evidence(layers[0], model.likelihood, (X, Y))
+    >>> bool(np.isclose(ep.log_evidence(), exact))  # one sweep is enough for one layer
+    True
 
     :param model: a deep GP with ``alpha=1``.
     :param data: all the inputs [N, D] and targets [N, P].

@@ -53,7 +53,16 @@ tightly: the test score may be better among the data, the bound and the score aw
 
 
 class Conditional(NamedTuple):
-    """A layer's function values given the draws of the layers below (Eqs. 10 and 11)."""
+    """
+    A layer's function values given the draws of the layers below (Eqs. 10 and 11).
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=5)
+    >>> q = gd.posteriors.MeanField(layers)
+    >>> recursion = q.recursion(q.moments(), jitter=1e-6)
+    >>> output = recursion.condition(layers[0].project(tf.constant(X)[None], layers[0].factorise()))
+    >>> output.mean.shape, output.covariance.shape
+    (TensorShape([1, 20, 1]), TensorShape([1, 20, 1]))
+    """
 
     mean: tf.Tensor  # [S, N, T]
     covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
@@ -70,6 +79,15 @@ class Moments(NamedTuple):
 class Recursion(ABC):
     """
     One pass of a batch of points through the layers: condition on the layers below, sample, go on.
+
+    A pass of one batch through the layers, by hand:
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> q = gd.posteriors.StripesAndArrow(layers)
+    >>> recursion = q.recursion(q.moments(), jitter=1e-6)
+    >>> hidden = recursion.condition(layers[0].project(tf.constant(X)[None], layers[0].factorise()))
+    >>> recursion.sample(tf.zeros([1, 20, 2], tf.float64)).shape
+    TensorShape([1, 20, 2])
 
     :param jitter: J of the small covariance matrices: f = mean + chol(covariance + J I) z.
     """
@@ -89,6 +107,15 @@ class Recursion(ABC):
 class InducingPosterior(Module, ABC):
     """
     A Gaussian q(v) over the inducing outputs of all layers, with some structure.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> q = gd.posteriors.StripesAndArrow(layers)
+    >>> isinstance(q, gd.posteriors.InducingPosterior)
+    True
+    >>> mean, scale_tril = q.dense()
+    >>> q.assign_dense(np.ones(15), np.eye(15))
+    >>> round(float(q.prior_kl()), 6)  # |mean|^2 / 2
+    7.5
 
     :param layers: the layers whose inducing outputs it is over. Only their sizes are kept.
     """

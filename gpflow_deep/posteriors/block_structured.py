@@ -55,6 +55,15 @@ class BlockStructured(InducingPosterior):
 
     ``q_mu`` [T M, 1] and ``q_sqrt`` [1, T M, T M] are in GPflow's shapes.
 
+    The output coupled with the first hidden GP only:
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> q = gd.posteriors.BlockStructured(layers, [[1, 0, 0], [0, 1, 0], [1, 0, 1]])
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01), posterior=q)
+    >>> mean, scale_tril = q.dense()
+    >>> scale_tril.shape
+    TensorShape([15, 15])
+
     :param pattern: [T, T], boolean, lower triangular: which GP pairs (row, column) are coupled in the
         factor; T is the number of GPs of all layers, in the joint order.
     :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
@@ -150,6 +159,12 @@ class FullyCoupled(BlockStructured):
     q(v) = N(m, L L^T) with a full lower-triangular L: every GP of every layer coupled with every other
     (Lindinger et al. 2020, section 3). The most flexible and the dearest structure.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> gd.posteriors.FullyCoupled(layers).pattern.astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
+
     :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 
@@ -176,6 +191,12 @@ def transitive_closure(pattern: TensorType) -> np.ndarray:
     Factors of such a pattern are closed under product and inverse, which natural gradients need (Lin,
     Nielsen, Khan & Schmidt 2021, *Tractable structured natural-gradient descent using local
     parameterizations*).
+
+    >>> chain = [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    >>> gd.posteriors.transitive_closure(chain).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
 
     :param pattern: [T, T], boolean, lower triangular, as :class:`BlockStructured` takes it.
     :raises ValueError: where it is not.

@@ -55,6 +55,10 @@ class LayerPosterior(Module, ABC):
     """
     A posterior over the inducing outputs of one layer, given its inducing inputs.
 
+    >>> q = gd.posteriors.IndependentGaussian(num_latent_gps=2, num_inducing=5)
+    >>> isinstance(q, gd.posteriors.LayerPosterior)
+    True
+
     :param num_latent_gps: number of GPs of the layer, T.
     :param num_inducing: number of its inducing points, M.
     """
@@ -79,7 +83,19 @@ class LayerPosterior(Module, ABC):
 
 
 class Prior(LayerPosterior):
-    """The prior itself: the layer is a random function that the data do not touch."""
+    """
+    The prior itself: the layer is a random function that the data do not touch.
+
+    A layer of random features under one that learns:
+
+    >>> model = gd.models.GlobalInducingDeepGP(
+    ...     gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5),
+    ...     gpflow.likelihoods.Gaussian(0.1),
+    ...     posterior=[gd.posteriors.Prior, gd.posteriors.PseudoObservations],
+    ... )
+    >>> model.elbo((X, Y)).shape
+    TensorShape([])
+    """
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
         del K
@@ -110,6 +126,10 @@ class IndependentGaussian(LayerPosterior):
     "inducing points as inducing locations" (Ustyuzhaninov et al. 2020).
 
     ``q_mu`` [M, T] and ``q_sqrt`` [T, M, M] are in GPflow's shapes.
+
+    >>> q = gd.posteriors.IndependentGaussian(num_latent_gps=2, num_inducing=5)
+    >>> q.q_mu.shape, q.q_sqrt.shape
+    (TensorShape([5, 2]), TensorShape([2, 5, 5]))
 
     :param whiten: whether this is q(v), u = chol(K_MM) v, rather than q(u) as in the paper (the default).
     :param initial_scale: of the factor at the start, a multiple of the identity.

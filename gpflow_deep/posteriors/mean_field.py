@@ -60,6 +60,12 @@ class MeanField(InducingPosterior):
 
     ``q_mu[l]`` [M, T] and ``q_sqrt[l]`` [T, M, M] are in GPflow's shapes.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> gd.posteriors.MeanField(layers).pattern.astype(int)
+    array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]])
+
     :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 

@@ -28,6 +28,10 @@ class Orthogonal(MeanField):
     :math:`C_{vv} = K_{vv} - K_{vu} K_{uu}^{-1} K_{uv}`. So SOLVE-GP is an SVGP with this q, and with half of
     each inducing point's covariances.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=6)
+    >>> gd.posteriors.Orthogonal(layers, num_inducing=4).num_parameters  # of MeanField: 27
+    19
+
     :param layers: the layers, whitened.
     :param num_inducing: number of first points of each GP, the others being orthogonal: of every layer.
     :raises ValueError: where a layer is not whitened, or has no more points than that.

@@ -32,6 +32,10 @@ class PseudoObservations(LayerPosterior):
     T GPs (Ober & Aitchison 2021, Eq. 17): as if the function, less its mean function m, had been observed
     at its inducing inputs as v, with noise of precision Lambda.
 
+    >>> q = gd.posteriors.PseudoObservations(num_latent_gps=2, num_inducing=5, precision="shared")
+    >>> q.precision_factor().shape
+    TensorShape([1, 5, 5])
+
     :param num_latent_gps: number of GPs of the layer, T.
     :param num_inducing: number of its inducing points, M.
     :param precision: "full", one matrix Lambda [M, M] for all GPs; "shared", one diagonal; or "separate", a

@@ -69,6 +69,14 @@ class StripesAndArrow(InducingPosterior):
     hidden layer and, last, the output layer's [1, P M, P M]; ``stripes[l][k]`` [min(T_l, T_k), M_l, M_k]
     for hidden k < l; ``arrow[k]`` [P, T_k, M_L, M_k].
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2, 2), num_inducing=5)
+    >>> gd.posteriors.StripesAndArrow(layers).pattern.astype(int)
+    array([[1, 0, 0, 0, 0],
+           [0, 1, 0, 0, 0],
+           [1, 0, 1, 0, 0],
+           [0, 1, 0, 1, 0],
+           [1, 1, 1, 1, 1]])
+
     :param hidden_scale: initial factor of q in hidden layers, as a multiple of the prior's.
     """
 

@@ -51,6 +51,11 @@ class TiedFactor(Module):
     L and z grow as the square root of the number of data. They are a multiple of their free numbers, so that
     one learning rate serves all parameters of a model.
 
+    >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> precision, linear = gd.posteriors.TiedFactor(layers).natural_parameters(0)
+    >>> precision.shape, linear.shape
+    (TensorShape([2, 5, 5]), TensorShape([2, 5]))
+
     :param layers: the layers whose inducing outputs the posterior is over. Only their sizes are kept.
     :param scale: the multiple.
     :param seed: of the small random initial values that tell the GPs of a layer apart.

@@ -33,7 +33,13 @@ __all__ = [
 
 
 class WeightSpec(NamedTuple):
-    """What the posterior of a layer's weights must know of the layer."""
+    """
+    What the posterior of a layer's weights must know of the layer.
+
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4, num_inducing=5)
+    >>> spec.num_positions
+    1
+    """
 
     num_outputs: int  # T
     fan_in: int  # D
@@ -65,6 +71,13 @@ class WeightPosterior(Module, ABC):
     """
     A posterior over the weights of one layer.
 
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4)
+    >>> q = gd.posteriors.PriorWeights(spec)
+    >>> isinstance(q, gd.posteriors.WeightPosterior)
+    True
+    >>> q.noise_shapes(num_samples=2)
+    [[2, 3, 4]]
+
     :param spec: of the layer.
     """
 
@@ -90,7 +103,13 @@ class WeightPosterior(Module, ABC):
 
 
 class PriorWeights(WeightPosterior):
-    """The prior itself: random features that the data do not touch."""
+    """
+    The prior itself: random features that the data do not touch.
+
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4)
+    >>> gd.posteriors.PriorWeights(spec).trainable_variables
+    ()
+    """
 
     def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
         del design
@@ -101,6 +120,11 @@ class FactorisedWeights(WeightPosterior):
     """
     Independent Gaussian weights, whatever the inducing inputs and the prior precision are: mean-field
     variational inference (Blundell et al. 2015).
+
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4)
+    >>> q = gd.posteriors.FactorisedWeights(spec, initial_scale=0.1)
+    >>> sorted(tuple(v.shape) for v in q.trainable_variables)
+    [(3, 4), (3, 4)]
 
     :param spec: of the layer.
     :param local_reparameterisation: draw in training each point's outputs, rather than the weights (Kingma,
@@ -184,6 +208,10 @@ class GlobalInducingWeights(WeightPosterior):
     The prior times a Gaussian pseudo-likelihood of the layer's outputs at its inducing inputs, which come
     through the layers below: Bayesian linear regression in every layer (Ober & Aitchison 2021, Eqs. 8 to 11).
 
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4, num_inducing=5)
+    >>> gd.posteriors.GlobalInducingWeights(spec, precision="separate").uses_inducing_inputs
+    True
+
     :param spec: of the layer; its number of inducing points is M.
     :param precision: "shared", one precision for each inducing point (at all positions of an image);
         "separate", each unit its own; or "full", a matrix [M, M] for all units. At the start the
@@ -228,6 +256,10 @@ class LocalInducingWeights(GlobalInducingWeights):
     """
     Likewise with inducing inputs of the layer's own, in place of those that come through the layers below: D
     of them, the constant's column included, standard normal at the start. For dense layers.
+
+    >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4, num_inducing=5)
+    >>> gd.posteriors.LocalInducingWeights(spec).uses_inducing_inputs  # it has its own
+    False
 
     :param spec: of the layer.
     :param precision: see :class:`GlobalInducingWeights`.

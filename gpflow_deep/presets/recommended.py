@@ -30,6 +30,10 @@ def scheduled(settings: Settings, steps: int) -> Settings:
     """
     The same for a run of so many steps: the learning rate falls to a hundredth over it, and there are 25
     looks at the held-out rows, of which the best is kept.
+
+    >>> settings = gd.presets.scheduled(gd.presets.Settings(), steps=1000)
+    >>> settings.steps, settings.validate_every
+    (1000, 40)
     """
     return replace(
         settings,
@@ -49,6 +53,9 @@ def recommended(
 
     Noise of 0.1 and Adam at 0.05 with decay come to a bound 20 to 50 times sooner than noise of 0.01 and a
     constant 0.005; one draw in training is as good as five at half the time.
+
+    >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
+    89
 
     :param name: of a preset; for a paper's the settings are the paper's.
     :param num_rows: training points, N.

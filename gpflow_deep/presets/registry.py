@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Builder", "Preset", "build", "get", "names", "register"]
 
-#: (X [N, D], Y [N, P], settings, seed) -> a model with `predict_y_mixture`; X and Y standardised.
 Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
+"""
+(X [N, D], Y [N, P], settings, seed) -> a model with `predict_y_mixture`; X and Y standardised.
+
+>>> build: gd.presets.Builder = gd.presets.get("svgp").build
+>>> build(X, Y, gd.presets.Settings(num_layers=1, num_inducing=5), 0).num_latent_gps
+1
+"""
 
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (
@@ -34,6 +40,10 @@ _FAMILIES = (
 class Preset:
     """
     A model by name.
+
+    >>> preset = gd.presets.get("lindinger2020-stripes-and-arrow")
+    >>> preset.settings().num_layers  # the paper's
+    3
 
     :param name: what it is called in commands and tables.
     :param build: makes it from standardised data.
@@ -77,6 +87,14 @@ def register(
     """
     Decorator that makes a builder known by a name; the parameters are those of `Preset`.
 
+    >>> @gd.presets.register("example")
+    ... def example(X, Y, settings, seed):
+    ...     '''An SVGP of GPflow, by name.'''
+    ...     likelihood = gpflow.likelihoods.Gaussian(settings.likelihood_variance)
+    ...     return gpflow.models.SVGP(gpflow.kernels.Matern52(), likelihood, X[: settings.num_inducing])
+    >>> gd.presets.get("example").description
+    'An SVGP of GPflow, by name.'
+
     :raises ValueError: where the name is in use.
     """
 
@@ -90,7 +108,12 @@ def register(
 
 
 def names() -> list[str]:
-    """Names of all registered models."""
+    """
+    Names of all registered models.
+
+    >>> {"gp", "svgp", "mean-field", "stripes-and-arrow"} <= set(gd.presets.names())
+    True
+    """
     for family in _FAMILIES:
         import_module(family)
     return sorted(_MODELS)
@@ -99,6 +122,9 @@ def names() -> list[str]:
 def get(name: str) -> Preset:
     """
     A registered model.
+
+    >>> gd.presets.get("svgp").description
+    'A sparse variational GP: one layer.'
 
     :param name: one of `names()`.
     :raises ValueError: for any other name; it lists them.
@@ -114,6 +140,11 @@ def build(
 ) -> Any:
     """
     The model of a name, made from data.
+
+    >>> settings = gd.presets.Settings(num_layers=2, hidden_dim=2, num_inducing=5)
+    >>> model = gd.presets.build("stripes-and-arrow", X, Y, settings)
+    >>> [layer.num_latent_gps for layer in model.layers]
+    [2, 1]
 
     :param name: one of `names()`.
     :param X: standardised inputs [N, D].

@@ -27,6 +27,10 @@ class Settings:
     The defaults are those of Lindinger, Reeb, Lippert and Rakitsch, *Beyond the Mean-Field:
     Structured Deep Gaussian Processes*, NeurIPS 2020.
 
+    >>> settings = gd.presets.Settings(num_layers=3, hidden_dim=0)  # as wide as the inputs
+    >>> settings.hidden_dims(input_dim=8)
+    (8, 8)
+
     :raises ValueError: for a value that no run could use.
     """
 

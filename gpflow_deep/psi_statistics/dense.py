@@ -29,6 +29,10 @@ def psi0(kernel: Kernel, gaussian: Gaussian) -> tf.Tensor:
     """
     E[k(h, h)].
 
+    >>> gaussian = gd.psi_statistics.Gaussian(tf.constant(X), tf.ones_like(X))
+    >>> gd.psi_statistics.psi0(gpflow.kernels.SquaredExponential(variance=2.0), gaussian)[0].numpy()
+    2.0
+
     :raises NoClosedForm: where there is none (see :func:`terms`).
     """
     total = tf.zeros_like(gaussian.mean[:, 0])
@@ -54,6 +58,12 @@ def psi1(kernel: Kernel, Z: tf.Tensor, gaussian: Gaussian) -> tf.Tensor:
     """
     E[k(h, Z)].
 
+    >>> gaussian = gd.psi_statistics.Gaussian(tf.constant(X), tf.zeros_like(X))
+    >>> kernel, Z = gpflow.kernels.SquaredExponential(), tf.constant(X[::4])
+    >>> psi1 = gd.psi_statistics.psi1(kernel, Z, gaussian)
+    >>> bool(np.allclose(psi1, kernel(X, Z)))  # inputs without variance
+    True
+
     :raises NoClosedForm: where there is none (see :func:`terms`).
     """
     parts = [_psi1(term, Z, gaussian)[0] for term in _correlated(kernel, Z)]
@@ -69,6 +79,11 @@ def psi1_slope(kernel: Kernel, Z: tf.Tensor, gaussian: Gaussian) -> tf.Tensor:
     """
     The derivatives of psi1 with respect to the mean of h: the covariance of h times them is
     Cov[h, k(h, Z)] (Stein's lemma).
+
+    >>> gaussian = gd.psi_statistics.Gaussian(tf.constant(X), tf.ones_like(X))
+    >>> Z = tf.constant(X[::4])
+    >>> gd.psi_statistics.psi1_slope(gpflow.kernels.SquaredExponential(), Z, gaussian).shape
+    TensorShape([20, 1, 5])
 
     :raises NoClosedForm: where there is none (see :func:`terms`).
     """
@@ -89,6 +104,11 @@ def psi2(
 ) -> tf.Tensor:
     """
     E[k(h, Z)^T other(h, other_Z)].
+
+    >>> gaussian = gd.psi_statistics.Gaussian(tf.constant(X), tf.ones_like(X))
+    >>> kernel, Z = gpflow.kernels.SquaredExponential(), tf.constant(X[::4])
+    >>> gd.psi_statistics.psi2(kernel, Z, kernel, Z, gaussian).shape
+    TensorShape([20, 5, 5])
 
     :raises NoClosedForm: where there is none (see :func:`terms`).
     """

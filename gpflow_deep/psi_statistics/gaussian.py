@@ -10,7 +10,13 @@ __all__ = ["Gaussian"]
 
 
 class Gaussian(NamedTuple):
-    """N Gaussian vectors of dimension D, independent of each other."""
+    """
+    N Gaussian vectors of dimension D, independent of each other.
+
+    >>> gaussian = gd.psi_statistics.Gaussian(tf.constant(X), tf.ones_like(X))
+    >>> gaussian.is_diagonal
+    True
+    """
 
     mean: tf.Tensor  # [N, D]
     covariance: tf.Tensor  # [N, D, D], or its diagonal [N, D] where the rest is zero

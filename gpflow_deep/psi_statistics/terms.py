@@ -48,11 +48,25 @@ __all__ = [
 
 
 class NoClosedForm(NotImplementedError):
-    """The expectations of a kernel under a Gaussian are not known in closed form."""
+    """
+    The expectations of a kernel under a Gaussian are not known in closed form.
+
+    >>> try:
+    ...     gd.psi_statistics.terms(gpflow.kernels.Matern52(), 1)
+    ... except gd.psi_statistics.NoClosedForm:
+    ...     "a model propagates moments through it by quadrature"
+    'a model propagates moments through it by quadrature'
+    """
 
 
 class Wave(NamedTuple):
-    """exp(log_amplitude - (h - z)^T P (h - z) / 2) cos(frequency^T (h - z))."""
+    """
+    exp(log_amplitude - (h - z)^T P (h - z) / 2) cos(frequency^T (h - z)).
+
+    >>> (wave,) = gd.psi_statistics.terms(gpflow.kernels.SquaredExponential(lengthscales=0.5), 2)
+    >>> wave.precision.numpy()
+    array([4., 4.])
+    """
 
     log_amplitude: tf.Tensor  # []
     precision: tf.Tensor  # [D], the diagonal of P
@@ -60,30 +74,59 @@ class Wave(NamedTuple):
 
 
 class LinearTerm(NamedTuple):
-    """sum_d variance_d h_d z_d."""
+    """
+    sum_d variance_d h_d z_d.
+
+    >>> (term,) = gd.psi_statistics.terms(gpflow.kernels.Linear(variance=2.0), 2)
+    >>> term.variance.numpy()
+    array([2., 2.])
+    """
 
     variance: tf.Tensor  # [D]
 
 
 class LinearWave(NamedTuple):
-    """A wave without a cosine times a linear kernel."""
+    """
+    A wave without a cosine times a linear kernel.
+
+    >>> kernel = gpflow.kernels.SquaredExponential() * gpflow.kernels.Linear()
+    >>> [type(term).__name__ for term in gd.psi_statistics.terms(kernel, 1)]
+    ['LinearWave']
+    """
 
     wave: Wave
     variance: tf.Tensor  # [D]
 
 
 class WhiteTerm(NamedTuple):
-    """Noise of its own at every input: it is in no covariance with inducing outputs."""
+    """
+    Noise of its own at every input: it is in no covariance with inducing outputs.
+
+    >>> (term,) = gd.psi_statistics.terms(gpflow.kernels.White(0.1), 1)
+    >>> round(float(term.variance), 6)
+    0.1
+    """
 
     variance: tf.Tensor  # []
 
 
 Term = Wave | LinearTerm | LinearWave | WhiteTerm
+"""
+What a kernel can be a sum of.
+
+>>> (term,) = gd.psi_statistics.terms(gpflow.kernels.White(0.1), 1)
+>>> isinstance(term, gd.psi_statistics.Term)
+True
+"""
 
 terms = Dispatcher("terms")
 """
 ``terms(kernel, input_dim)``: the list of terms whose sum a kernel is. Register a function for a kernel
 of your own: ``@terms.register(MyKernel, int)``.
+
+>>> kernel = gpflow.kernels.SquaredExponential() + gpflow.kernels.Linear()
+>>> [type(term).__name__ for term in gd.psi_statistics.terms(kernel, 1)]
+['Wave', 'LinearTerm']
 
 :raises NoClosedForm: where it is not such a sum.
 """

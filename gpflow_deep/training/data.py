@@ -236,6 +236,11 @@ def minibatches(
     Every epoch has a permutation of its own; rows that do not fill its last batch sit that epoch
     out. With `batch_size` None, or at least N, every batch is all the data in the order given.
 
+    >>> batches = iter(gd.training.minibatches((X, Y), batch_size=5, seed=1))
+    >>> inputs, targets = next(batches)
+    >>> inputs.shape, targets.shape
+    (TensorShape([5, 1]), TensorShape([5, 1]))
+
     :param data: X and Y.
     :param batch_size: Rows B in a batch.
     :param seed: Of the permutations.

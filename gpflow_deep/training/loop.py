@@ -71,6 +71,12 @@ def fit(
     While it runs, `model.num_data` is the number of rows trained on, so that the objective is
     scaled rightly; afterwards it is what it was.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5)
+    >>> model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.01))
+    >>> result = gd.training.fit(model, (X, Y), steps=3, learning_rate=0.01, progress=False)
+    >>> result.steps, result.history["loss"].shape
+    (3, (3,))
+
     :param model: Any model with GPflow's `training_loss(data)`, such as a DeepGP or an SVGP.
     :param data: X [N, D] and Y [N, P], or [N] for one column, finite; cast to the float type of the
         model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must

@@ -19,6 +19,12 @@ class TrainingError(RuntimeError):
     When it is raised, the model has been set back to `parameters`: the last ones at which both the
     loss and its gradient were finite.
 
+    >>> try:
+    ...     raise gd.training.TrainingError("the loss is NaN: a smaller learning rate may help", step=7)
+    ... except gd.training.TrainingError as error:
+    ...     error.step
+    7
+
     :param message: What happened, and what to try.
     :param step: The step that failed, counted from 1.
     :param loss: The loss found there; NaN where a factorisation failed before there was one.
@@ -50,6 +56,13 @@ class FitResult:
     `seconds` (from the beginning to after the step; interpolated between those that were compiled into
     one call). `seconds`: time spent, continued runs included. `out_of_time`: whether it was the time limit
     that ended the run.
+
+    >>> model = gpflow.models.SVGP(
+    ...     gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1), X[::4].copy()
+    ... )
+    >>> result = gd.training.fit(model, (X, Y), steps=2, progress=False)
+    >>> result.stopped_early, result.best_step, sorted(result.history)
+    (False, None, ['loss', 'seconds', 'step', 'validation'])
     """
 
     steps: int

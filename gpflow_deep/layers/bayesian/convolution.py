@@ -20,6 +20,10 @@ class BayesianConv2D(BayesianLayer):
     convolution with circular boundaries, at all positions, whatever the padding is (Ober & Aitchison 2021,
     Appendix B).
 
+    >>> layer = gd.layers.BayesianConv2D(8, kernel_size=3, stride=2)
+    >>> layer.connect((28, 28, 1))
+    (14, 14, 8)
+
     :param num_outputs: number of channels of the output, T.
     :param kernel_size: rows and columns, or one number for both.
     :param stride: both ways.

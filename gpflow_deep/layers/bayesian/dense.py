@@ -15,6 +15,12 @@ class BayesianDense(BayesianLayer):
     """
     A fully connected layer with random weights, without an activation.
 
+    >>> layer = gd.layers.BayesianDense(8)
+    >>> layer.connect((3,))
+    (8,)
+    >>> layer.fan_in  # the constant included
+    4
+
     :param num_outputs: number of units, T.
     :param prior: see :class:`~gpflow_deep.layers.bayesian.BayesianLayer`.
     :param bias: whether the units have a bias, which counts as one of their D inputs.

@@ -1,0 +1,88 @@
+"""How Sphinx makes the site: pages in Markdown, the reference from docstrings, notebooks as they are stored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+_DOCS = Path(__file__).parent
+
+# Sphinx reads pages below its own folder only: the notebooks and the recorded results are copied there.
+shutil.rmtree(_DOCS / "_copied", ignore_errors=True)
+for _folder, _pattern in (("notebooks", "*.ipynb"), ("benchmarks/results", "**/*")):
+    for _file in sorted((_DOCS.parent / _folder).glob(_pattern)):
+        if _file.suffix in (".ipynb", ".md", ".png"):
+            _target = (
+                _DOCS
+                / "_copied"
+                / _folder.split("/")[-1]
+                / _file.relative_to(_DOCS.parent / _folder)
+            )
+            _target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_file, _target)
+
+import gpflow_deep  # noqa: E402
+
+project = "gpflow_deep"
+author = "The gpflow_deep contributors"
+copyright = author
+version = release = gpflow_deep.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build", "examples"]
+nitpicky = False
+
+# Pages.
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+# Recorded reports begin each table with a heading of its own depth.
+suppress_warnings = ["myst.header"]
+
+# The reference.
+autodoc_member_order = "bysource"
+autodoc_typehints = (
+    "none"  # the signature's types are GPflow's long unions; shapes say what is meant
+)
+add_module_names = False
+
+# The look.
+html_theme = "furo"
+html_title = "gpflow_deep"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+pygments_style = "friendly"
+pygments_dark_style = "native"
+
+
+def _describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
+    """Pictures that a notebook's cells drew have no alternative text: the heading above says what they show."""
+    for image in doctree.findall(nodes.image):
+        if image.get("alt"):
+            continue
+        section = image.parent
+        while section is not None and not isinstance(section, nodes.section):
+            section = section.parent
+        heading = section.next_node(nodes.title).astext() if section is not None else "this page"
+        image["alt"] = f"Figure of “{heading}”"
+
+
+def _skip_others(app: Sphinx, what: str, name: str, member: Any, skip: bool, *_: Any) -> bool:
+    """Members that other packages put into our classes are documented there."""
+    module = getattr(member, "__module__", None) or type(member).__module__
+    return skip or module.startswith(("sklearn.", "tensorflow_probability."))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Sphinx calls it when it starts."""
+    app.connect("autodoc-skip-member", _skip_others)
+    app.connect("doctree-read", _describe_pictures)
+    return {"parallel_read_safe": True}
