@@ -1,8 +1,8 @@
 # Two commands on a machine with Python 3.10 to 3.12 and make:
-#   make demo   the main job on real data        make test   every check
+#   make demo   the main job on real data        make test   every check        make docs   the site
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test install install-dev format clean
+.PHONY: help demo test docs package install install-dev format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,6 +18,8 @@ PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.10 python3 pyth
 help:
 	@echo "make demo      one layer and two on real data, numbers and classes: table and figures in $(OUTPUT)/ (3 minutes)"
 	@echo "make test      formatter check, linter, type checker, tests and notebooks (some minutes)"
+	@echo "make docs      the site, in docs/_build (under a minute once its tools are installed)"
+	@echo "make package   source distribution and wheel in dist/, checked in an environment of their own (5 minutes)"
 	@echo "make format    format the code and repair what the linter can repair"
 	@echo "make install   create $(VENV) and install the package, without the tools for developers"
 	@echo "make clean     remove the environment, caches and outputs"
@@ -42,6 +44,11 @@ $(VENV)/.installed-dev: setup.cfg setup.py | $(BIN)/python
 	@$(BIN)/python -m pip install -qq --use-pep517 --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: setup.cfg setup.py | $(BIN)/python
+	@echo "==> Installing gpflow_deep, what it needs and the tools for the site"
+	@$(BIN)/python -m pip install -qq --use-pep517 --editable '.[docs]'
+	@touch $@ $(VENV)/.installed
+
 install: $(VENV)/.installed
 
 install-dev: $(VENV)/.installed-dev
@@ -61,10 +68,20 @@ test: install-dev
 	@TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -q -n $(WORKERS)
 
+docs: $(VENV)/.installed-docs
+	@echo "==> Building the site in docs/_build (under a minute)"
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx --builder html --quiet --fail-on-warning --keep-going \
+		docs docs/_build
+	@$(BIN)/python docs/check.py docs/_build
+	@echo "==> docs/_build/index.html"
+
+package: | $(BIN)/python
+	@PYTHON="$(BIN)/python" packaging/check
+
 format: install-dev
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
 clean:
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
+	@rm -rf $(VENV) build dist *.egg-info docs/_build docs/_copied .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,3 +1,25 @@
+"""What setup.cfg cannot say: the README as a package index shows it, where links to files lead nowhere."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from pathlib import Path
+
 from setuptools import setup
 
-setup()
+_FOLDER = Path(__file__).parent
+_RELATIVE_LINK = re.compile(r"!?\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+
+
+def long_description() -> str:
+    """With links into the repository, where setup.cfg has its url; else with the files' names."""
+    config = ConfigParser(interpolation=None)
+    config.read(_FOLDER / "setup.cfg")
+    url = config["metadata"].get("url")
+    link = rf"[\1]({url}/blob/main/\2)" if url else r"\1 (`\2`)"
+    return _RELATIVE_LINK.sub(link, (_FOLDER / "README.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    setup(long_description=long_description(), long_description_content_type="text/markdown")

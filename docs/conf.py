@@ -1,9 +1,9 @@
-"""How Sphinx makes the site: pages in Markdown, the reference from docstrings, notebooks as they are stored."""
+"""How Sphinx makes the site: pages in Markdown, the reference from docstrings, notebooks as stored."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,12 @@ from sphinx.application import Sphinx
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _DOCS = Path(__file__).parent
+_COPIED = _DOCS / "_copied"
+sys.path.insert(0, str(_DOCS))
 
-# Sphinx reads pages below its own folder only: the notebooks and the recorded results are copied there.
-shutil.rmtree(_DOCS / "_copied", ignore_errors=True)
-for _folder, _pattern in (("notebooks", "*.ipynb"), ("benchmarks/results", "**/*")):
-    for _file in sorted((_DOCS.parent / _folder).glob(_pattern)):
-        if _file.suffix in (".ipynb", ".md", ".png"):
-            _target = (
-                _DOCS
-                / "_copied"
-                / _folder.split("/")[-1]
-                / _file.relative_to(_DOCS.parent / _folder)
-            )
-            _target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(_file, _target)
+import gather  # noqa: E402
+
+gather.gather(_COPIED)
 
 import gpflow_deep  # noqa: E402
 
@@ -64,7 +56,7 @@ pygments_dark_style = "native"
 
 
 def _describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
-    """Pictures that a notebook's cells drew have no alternative text: the heading above says what they show."""
+    """Pictures drawn by a notebook's cells have no alternative text: the heading above is theirs."""
     for image in doctree.findall(nodes.image):
         if image.get("alt"):
             continue
@@ -75,14 +67,15 @@ def _describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
         image["alt"] = f"Figure of “{heading}”"
 
 
-def _skip_others(app: Sphinx, what: str, name: str, member: Any, skip: bool, *_: Any) -> bool:
-    """Members that other packages put into our classes are documented there."""
+def _skip(app: Sphinx, what: str, name: str, member: Any, skip: bool, *_: Any) -> bool:
+    """Fields of named tuples, which the signature has, and members that other packages put in."""
+    is_field = (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
     module = getattr(member, "__module__", None) or type(member).__module__
-    return skip or module.startswith(("sklearn.", "tensorflow_probability."))
+    return skip or is_field or module.startswith(("sklearn.", "tensorflow_probability."))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Sphinx calls it when it starts."""
-    app.connect("autodoc-skip-member", _skip_others)
+    app.connect("autodoc-skip-member", _skip)
     app.connect("doctree-read", _describe_pictures)
     return {"parallel_read_safe": True}

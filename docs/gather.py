@@ -1,0 +1,46 @@
+"""
+What the site takes from elsewhere in the repository. Sphinx reads pages below its own folder only, so that
+notebooks, reports and tables are brought there before it starts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import recorded
+
+_ROOT = Path(__file__).parents[1]
+
+
+def gather(folder: Path) -> None:
+    """All of it, into a folder of its own."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _copy(_ROOT / "notebooks", folder / "notebooks")
+    _copy(_ROOT / "benchmarks" / "results", folder / "results")
+    recorded.write(folder / "tables")
+    picture = folder / "figures" / "jump.png"
+    picture.parent.mkdir()
+    picture.write_bytes(_first_picture(_ROOT / "notebooks" / "structured_deep_gp.ipynb"))
+
+
+def _copy(source: Path, target: Path) -> None:
+    for path in sorted(source.rglob("*")):
+        if path.suffix in (".ipynb", ".md", ".png") and ".ipynb_checkpoints" not in path.parts:
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
+def _first_picture(notebook: Path) -> bytes:
+    cells = json.loads(notebook.read_text())["cells"]
+    outputs = (output for cell in cells for output in cell.get("outputs", []))
+    return base64.b64decode(
+        next(
+            output["data"]["image/png"]
+            for output in outputs
+            if "image/png" in output.get("data", {})
+        )
+    )

@@ -1,0 +1,43 @@
+"""What the pages of the site show runs: the code of each page in order, in one process, with few steps."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_PAGES = sorted(
+    path
+    for path in _DOCS.rglob("*.md")
+    if not {"_build", "_copied", "api"} & set(path.relative_to(_DOCS).parts)
+)
+#: Fits in guides are for a reader's time, not for a test's.
+_SHORTER = (
+    (r"\bsteps=\d+", "steps=2"),
+    (r"time_limit=\d+", 'model="svgp", steps=2'),
+    (r'model="auto", ', ""),
+)
+
+
+def _code(page: Path) -> list[str]:
+    """Of blocks that a reader can paste: what needs devices or files of the reader's is marked otherwise."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.S | re.M)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in _PAGES if _code(page)], ids=lambda page: page.stem
+)
+def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": page.stem}
+    for block in _code(page):
+        for pattern, replacement in _SHORTER:
+            block = re.sub(pattern, replacement, block)
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_pages_with_code_are_found() -> None:
+    assert len([page for page in _PAGES if _code(page)]) >= 10
