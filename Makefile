@@ -70,6 +70,7 @@ test: install-dev
 
 docs: $(VENV)/.installed-docs
 	@echo "==> Building the site in docs/_build (under a minute)"
+	@rm -rf docs/_build
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx --builder html --quiet --fail-on-warning --keep-going \
 		docs docs/_build
 	@$(BIN)/python docs/check.py docs/_build

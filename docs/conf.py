@@ -40,9 +40,9 @@ suppress_warnings = ["myst.header"]
 
 # The reference.
 autodoc_member_order = "bysource"
-autodoc_typehints = (
-    "none"  # the signature's types are GPflow's long unions; shapes say what is meant
-)
+# The types are GPflow's long unions: what is meant is said by shapes and words.
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
 add_module_names = False
 
 # The look.

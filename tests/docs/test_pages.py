@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _PAGES = sorted(
@@ -19,6 +21,7 @@ _SHORTER = (
     (r"\bsteps=\d+", "steps=2"),
     (r"time_limit=\d+", 'model="svgp", steps=2'),
     (r'model="auto", ', ""),
+    (r'"maxiter": \d+', '"maxiter": 2'),
 )
 
 
@@ -27,6 +30,15 @@ def _code(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.S | re.M)
 
 
+@pytest.fixture(autouse=True)
+def uncompiled() -> Iterator[None]:
+    """Two steps are not worth a compilation."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 @pytest.mark.parametrize(
     "page", [page for page in _PAGES if _code(page)], ids=lambda page: page.stem
 )
