@@ -18,8 +18,9 @@ _ROOT = Path(__file__).parents[1]
 def gather(folder: Path) -> None:
     """All of it, into a folder of its own."""
     shutil.rmtree(folder, ignore_errors=True)
-    _copy(_ROOT / "notebooks", folder / "notebooks")
-    _copy(_ROOT / "benchmarks" / "results", folder / "results")
+    # In the same places, so that they find each other.
+    for place in ("notebooks", "benchmarks/results"):
+        _copy(_ROOT / place, folder / place)
     recorded.write(folder / "tables")
     picture = folder / "figures" / "jump.png"
     picture.parent.mkdir()

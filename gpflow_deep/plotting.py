@@ -226,6 +226,10 @@ def plot_trace(trace: np.ndarray, ax: Axes | None = None, *, label: str = "predi
     """
     A prediction at the kept states of each chain: chains that have converged lie on top of each other.
 
+    >>> axes = gd.plotting.plot_trace(np.zeros([10, 4]), label="at x = 0")
+    >>> len(axes.lines)
+    4
+
     :param trace: R states of C chains, such as `model.predict_f_trace(Xnew)[:, :, 0, 0]`.
     :param ax: where to draw.
     :param label: of the vertical axis.

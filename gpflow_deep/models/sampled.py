@@ -53,7 +53,18 @@ class Prepared(NamedTuple):
 
 
 class Convergence(NamedTuple):
-    """How well the kept states stand for the posterior, prediction by prediction."""
+    """
+    How well the kept states stand for the posterior, prediction by prediction.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=5)
+    >>> model = gd.models.SampledDeepGP(
+    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=8
+    ... )
+    >>> for _ in range(4):  # as training does
+    ...     model.inducing_posterior.keep()
+    >>> model.convergence(X).r_hat.shape
+    TensorShape([20, 1])
+    """
 
     r_hat: tf.Tensor  # [N, P], potential scale reduction
     effective_sample_size: tf.Tensor  # [N, P], of all chains together
@@ -77,6 +88,11 @@ class SampledDeepGP(DeepGPModel):
     Several chains run side by side. :func:`gpflow_deep.training.fit` moves them by
     :class:`gpflow_deep.optimizers.SGHMC` and takes from the same gradient a step of Adam on the
     hyperparameters, at the present states: Monte Carlo EM. Predictions are mixtures over the kept states.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5)
+    >>> model = gd.models.SampledDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_chains=3)
+    >>> model.log_joint((X, Y)).shape  # of each chain's state
+    TensorShape([3])
 
     :param layers: the layers, input first; see :func:`gpflow_deep.layers.build_layers`.
     :param likelihood: any GPflow likelihood.

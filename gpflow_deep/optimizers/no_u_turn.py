@@ -21,7 +21,14 @@ __all__ = ["NoUTurnSamples", "sample_no_u_turn"]
 
 
 class NoUTurnSamples(NamedTuple):
-    """What a run of :func:`sample_no_u_turn` came to."""
+    """
+    What a run of :func:`sample_no_u_turn` came to.
+
+    >>> number = gpflow.Parameter(1.0)
+    >>> samples = gd.optimizers.NoUTurnSamples([number], [np.array([1.0, 2.0])], 0.8, 0)
+    >>> samples.divergences
+    0
+    """
 
     parameters: list[Parameter]  # that were sampled
     values: list[np.ndarray]  # of each, constrained: [R, ...]
@@ -81,6 +88,14 @@ def sample_no_u_turn(
     Without hyperparameters the model keeps the last states, of which its predictions then are. With
     hyperparameters every state has its own, so that predictions are
     ``samples.mixture(lambda: model.predict_y_mixture(Xnew))``; the model has the last state.
+
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=4)
+    >>> model = gd.models.SampledDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_chains=1)
+    >>> samples = gd.optimizers.sample_no_u_turn(
+    ...     model, (X, Y), num_states=4, num_burn_in=2, num_draws=1, max_tree_depth=2
+    ... )
+    >>> 0.0 <= samples.acceptance <= 1.0
+    True
 
     :param model: its chains are one state of the sampler, together.
     :param data: inputs [N, D] and targets [N, P], all of them.

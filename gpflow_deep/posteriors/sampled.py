@@ -22,6 +22,11 @@ class SampledPosterior(Module):
     States of Markov chains over the whitened inducing outputs v of all layers, whose prior is N(0, I): where
     the chains are now, and the last of the states that were kept.
 
+    >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
+    >>> q = gd.posteriors.SampledPosterior(layers, num_chains=3, num_kept=10)
+    >>> [variable.shape for variable in q.variables_of_chains]
+    [TensorShape([3, 2, 5]), TensorShape([3, 1, 5])]
+
     :param layers: the layers whose inducing outputs they are. Only their sizes are kept.
     :param num_chains: C, chains that run side by side.
     :param num_kept: R, states of each chain that are kept: the last ones.

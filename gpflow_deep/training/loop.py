@@ -182,8 +182,7 @@ def fit(
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
         sampler=chains and repr(chains.sampler),
-        augmentation=augmentation
-        and getattr(augmentation, "__qualname__", type(augmentation).__name__),
+        augmentation=None if augmentation is None else _name(augmentation),
         validate_every=validate_every if held_out else None,
         data=fingerprint(train),
         validation_data=fingerprint(held_out) if held_out else None,
