@@ -283,8 +283,10 @@ def _ranks(table: np.ndarray, methods: list[str]) -> str:
     )
 
 
-def _against_all(table: np.ndarray, methods: list[str], datasets: list[str]) -> str:
-    """Wins and losses of the default, and where it is furthest behind."""
+def _against_all(
+    table: np.ndarray, methods: list[str], datasets: list[str], differences: bool
+) -> str:
+    """Wins and losses of the default, and, where differences mean something, where it is furthest behind."""
     if "default" not in methods:
         return ""
     own = table[:, methods.index("default")]
@@ -294,12 +296,11 @@ def _against_all(table: np.ndarray, methods: list[str], datasets: list[str]) -> 
         if method != "default" and both.any():
             wins = int(np.sum(own[both] > table[both, index]))
             told.append(f"{method} {wins}:{int(both.sum()) - wins}")
+    # CRPS are in the units of each set: their differences cannot be compared, those of log densities can.
     behind = np.nanmax(table, axis=1) - own
     worst = int(np.nanargmax(behind))
-    return (
-        f"The default's wins and losses: {', '.join(told)}. It is at most {behind[worst]:.3f} behind the best"
-        f" ({datasets[worst]})."
-    )
+    furthest = f" Furthest behind the best: {behind[worst]:.3f}, {datasets[worst]}."
+    return f"The default's wins and losses: {', '.join(told)}." + (furthest if differences else "")
 
 
 def main() -> None:
