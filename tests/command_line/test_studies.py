@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gpflow_deep.command_line.studies import benchmark, report
+from gpflow_deep.command_line.studies import STUDIES, benchmark, report
+from gpflow_deep.experiments import splits
 from gpflow_deep.experiments.results import Results
 from gpflow_deep.presets import Settings
 
@@ -94,3 +95,7 @@ def test_help_says_what_can_be_set(command: str) -> None:
         for entry in fields(Settings):
             option = "layers" if entry.name == "num_layers" else entry.name.replace("_", "-")
             assert f"--{option}" in result.output
+
+
+def test_the_studies_named_are_those_there_are() -> None:
+    assert STUDIES == tuple(splits.STUDIES)

@@ -282,7 +282,7 @@ def test_bayesian_networks_by_name(posterior: str, tmp_path: Any) -> None:
         ({"model": "mean field"}, "'mean field'"),
         ({"float": "float16"}, "float: expected 'float32' or 'float64'"),
         ({"validation_fraction": 1.0}, "validation_fraction: expected a share"),
-        ({"steps": 0}, "steps: expected a positive number"),
+        ({"steps": 0}, "steps: expected a positive integer"),
         ({"time_limit": -1.0}, "time_limit: expected a positive number"),
         ({"kernel": "linear"}, "kernel: expected one of"),
         ({"likelihood": "poisson"}, "likelihood: expected 'gaussian' or 'student-t'"),
