@@ -56,9 +56,9 @@ class Convergence(NamedTuple):
 
     >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=5)
     >>> model = gd.models.SampledDeepGP(
-    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=8
+    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=16
     ... )
-    >>> for _ in range(4):  # as training does
+    >>> for _ in range(8):  # as training does
     ...     model.inducing_posterior.keep()
     >>> model.convergence(X).r_hat.shape
     TensorShape([20, 1])
