@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.10 python3 pyth
 help:
 	@echo "make demo      one layer and two on real data, numbers and classes: table and figures in $(OUTPUT)/ (3 minutes)"
 	@echo "make test      formatter check, linter, type checker, tests and notebooks (some minutes)"
-	@echo "make docs      the site, in docs/_build (under a minute once its tools are installed)"
+	@echo "make docs      the site, in docs/_build/html (under a minute once its tools are installed)"
 	@echo "make package   source distribution and wheel in dist/, checked in an environment of their own (5 minutes)"
 	@echo "make format    format the code and repair what the linter can repair"
 	@echo "make install   create $(VENV) and install the package, without the tools for developers"
@@ -69,12 +69,12 @@ test: install-dev
 		$(BIN)/python -m pytest -q -n $(WORKERS)
 
 docs: $(VENV)/.installed-docs
-	@echo "==> Building the site in docs/_build (under a minute)"
+	@echo "==> Building the site in docs/_build/html (under a minute)"
 	@rm -rf docs/_build
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx --builder html --quiet --fail-on-warning --keep-going \
-		docs docs/_build
-	@$(BIN)/python docs/check.py docs/_build
-	@echo "==> docs/_build/index.html"
+		docs docs/_build/html
+	@$(BIN)/python docs/check.py docs/_build/html
+	@echo "==> docs/_build/html/index.html"
 
 package: | $(BIN)/python
 	@PYTHON="$(BIN)/python" packaging/check

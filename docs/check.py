@@ -2,7 +2,7 @@
 What Sphinx does not look at in the pages that it made: links to files, anchors, pictures without alternative
 text, headings that skip a level.
 
-    python docs/check.py docs/_build
+    python docs/check.py docs/_build/html
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
@@ -17,7 +18,9 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..likelihoods import variational_expectations
+from ..numerics.compiled import compiled
 from ..numerics.draws import quasi_normals, standard_normals
+from ..numerics.parts import ROWS, in_parts
 from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, equal_log_weights
 from ..posteriors.mixture_predictor import MixturePredictor, Prediction
@@ -214,6 +217,17 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         noise = self._joint_noise(X, num_samples, len(self._random_layers))
         return self._draws(walk(self._random_layers, passage, X, noise)[-1])
 
+    def _sample_point_by_point(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
+        """Likewise each point by itself."""
+        L = len(self._random_layers)
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            shapes = self._point_shapes(num_samples, tf.shape(X)[0], L)
+            points = self._by_layer(standard_normals(shapes), L)
+            return (self._draws(walk(self._random_layers, self._passage(prepared), X, points)[-1]),)
+
+        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+
     def _output(self, step: Step) -> Conditional:
         """The last layer's outputs: its GPs, mixed where its kernel says so."""
         layer, (mean, covariance) = self.layers[-1], step.conditional
@@ -324,8 +338,19 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             and reports success. By default every call has new draws; where a family draws nothing it has
             no effect.
         """
-        del seed
-        return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
+        if seed is not None:
+            check_seed(seed)
+        draw_noise: Any = getattr(self, "draw_noise", None)
+        if seed is None or draw_noise is None:
+            return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
+
+        def loss(data: RegressionData) -> tf.Tensor:
+            return self._training_loss(data, draw_noise(tf.shape(data[0])[0], seed=[seed, 0]))
+
+        if isinstance(data, Iterator):
+            compiled_loss = compiled(loss) if compile else loss
+            return lambda: compiled_loss(next(data))
+        return compiled(partial(loss, data)) if compile else partial(loss, data)
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """

@@ -145,7 +145,7 @@ class DeepGP(VariationalDeepGPModel):
         else:
             moments, jitter = prepared.moments, self.covariance_jitter
             recursion = self.inducing_posterior.recursion(moments, jitter)
-        return _Marginal(prepared.factors, recursion)
+        return MarginalPassage(prepared.factors, recursion)
 
     def _inducing_shapes(
         self, num_samples: TensorType | None, num_layers: int, training: bool
@@ -202,7 +202,7 @@ class DeepGP(VariationalDeepGPModel):
         return self._log_weights(num_samples)
 
 
-class _Marginal(Passage):
+class MarginalPassage(Passage):
     """Point by point: project on the inducing variables, then condition on the layers below (Theorem 1)."""
 
     def __init__(self, factors: Sequence[tf.Tensor], recursion: Recursion) -> None:
@@ -242,7 +242,7 @@ def explain_by_outputs(
     return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
 
 
-def _check_inducing_variables(layers: Sequence[GPLayer]) -> None:
+def check_inducing_variables(layers: Sequence[GPLayer]) -> None:
     without = [layer.name for layer in layers if layer.inducing_variable is None]
     if without:
         raise ValueError(
@@ -253,7 +253,7 @@ def _check_inducing_variables(layers: Sequence[GPLayer]) -> None:
 def _check_posterior(
     posterior: type[InducingPosterior] | InducingPosterior, layers: Sequence[GPLayer]
 ) -> InducingPosterior:
-    _check_inducing_variables(layers)
+    check_inducing_variables(layers)
     if isinstance(posterior, type) and issubclass(posterior, InducingPosterior):
         posterior = posterior(layers)
     if not isinstance(posterior, InducingPosterior):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -15,7 +14,6 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
 from ..likelihoods import predict_log_density, variational_expectations
-from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
 from ..numerics.parts import ROWS, in_parts
 from ..numerics.warning import warn_caller
@@ -32,7 +30,7 @@ from ..validation import (
     check_positive_number,
 )
 from .base import DeepGPModel, LayerOutput
-from .deep_gp import _check_inducing_variables, _Marginal, explain_by_outputs
+from .deep_gp import MarginalPassage, check_inducing_variables, explain_by_outputs
 from .passage import JointPassage, Passage, walk
 
 __all__ = ["Convergence", "SampledDeepGP"]
@@ -58,9 +56,9 @@ class Convergence(NamedTuple):
 
     >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=5)
     >>> model = gd.models.SampledDeepGP(
-    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=8
+    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=16
     ... )
-    >>> for _ in range(4):  # as training does
+    >>> for _ in range(8):  # as training does
     ...     model.inducing_posterior.keep()
     >>> model.convergence(X).r_hat.shape
     TensorShape([20, 1])
@@ -138,7 +136,7 @@ class SampledDeepGP(DeepGPModel):
             seed=seed,
             name=name,
         )
-        _check_inducing_variables(self.layers)
+        check_inducing_variables(self.layers)
         terms = list(_OBSERVATION_TERMS)
         self.observation_term = check_choice(observation_term, "observation_term", terms)
         self.keep_every = check_positive_integer(keep_every, "keep_every")
@@ -218,22 +216,6 @@ class SampledDeepGP(DeepGPModel):
             S = check_positive_integer(num_samples, "num_samples")
         return standard_normals(self._point_shapes(S, num_data, len(self.layers) - 1), seed)
 
-    def training_loss_closure(
-        self, data: Any, *, compile: bool = True, seed: int | None = None
-    ) -> Callable[[], tf.Tensor]:
-        if seed is None:
-            return super().training_loss_closure(data, compile=compile)
-        check_positive_integer(seed + 1, "seed")
-
-        def loss(data: RegressionData) -> tf.Tensor:
-            noise = self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0])
-            return self._training_loss(data, noise)
-
-        compiled_loss = compiled(loss) if compile else loss
-        if hasattr(data, "__next__"):
-            return lambda: compiled_loss(next(data))
-        return partial(compiled_loss, data)
-
     def _check_points(self, noise: Sequence[TensorType], num_data: int | None) -> list[tf.Tensor]:
         return check_noise(noise, self._point_shapes(None, num_data, len(self.layers) - 1))
 
@@ -250,7 +232,7 @@ class SampledDeepGP(DeepGPModel):
         factors = [None if layer.whiten else f for layer, f in zip(self.layers, prepared.factors)]
         states = self._unwhitened(prepared)
         recursion = MonteCarloRecursion(states, factors, self.covariance_jitter)
-        return _Marginal(prepared.factors, recursion)
+        return MarginalPassage(prepared.factors, recursion)
 
     def _unwhitened(self, prepared: Prepared) -> list[tf.Tensor]:
         """The states in the layers' own coordinates, function values where these do not whiten."""
@@ -319,13 +301,7 @@ class SampledDeepGP(DeepGPModel):
         if full_cov:
             return self._sample_jointly(X, num_samples, prepared)
         prepared = self._some(prepared, num_samples, random=True)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            shapes = self._point_shapes(num_samples, tf.shape(X)[0], len(self.layers))
-            steps = walk(self.layers, self._passage(prepared), X, standard_normals(shapes))
-            return (self._draws(steps[-1]),)
-
-        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+        return self._sample_point_by_point(X, num_samples, prepared)
 
     def _some(self, prepared: Prepared, num_samples: int, random: bool = False) -> Prepared:
         """With as many of the states: new draws of them, or evenly spread ones."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -15,9 +14,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..likelihoods import log_prob
-from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
-from ..numerics.parts import ROWS, in_parts
 from ..posteriors.mixture import (
     Mixture,
     Noise,
@@ -154,22 +151,6 @@ class VariationalDeepGPModel(DeepGPModel):
         f = Mixture(F, tf.zeros_like(F), equal_log_weights(tf.shape(F)[0]))
         return tf.reduce_mean(self._through_likelihood(density, X, f, Y), axis=0)
 
-    def training_loss_closure(
-        self, data: Any, *, compile: bool = True, seed: int | None = None
-    ) -> Callable[[], tf.Tensor]:
-        if seed is None:
-            return super().training_loss_closure(data, compile=compile)
-        check_positive_integer(seed + 1, "seed")
-
-        def loss(data: RegressionData) -> tf.Tensor:
-            noise = self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0])
-            return self._training_loss(data, noise)
-
-        if isinstance(data, Iterator):
-            compiled_loss = compiled(loss) if compile else loss
-            return lambda: compiled_loss(next(data))
-        return compiled(partial(loss, data)) if compile else partial(loss, data)
-
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "X: [N, D]",
@@ -210,15 +191,7 @@ class VariationalDeepGPModel(DeepGPModel):
             return sample_mixture(self._mixture(X, prediction), num_samples)
         if full_cov:
             return self._sample_jointly(X, num_samples, prepared)
-
-        L = len(self._random_layers)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            shapes = self._point_shapes(num_samples, tf.shape(X)[0], L)
-            points = self._by_layer(standard_normals(shapes), L)
-            return (self._draws(walk(self._random_layers, self._passage(prepared), X, points)[-1]),)
-
-        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+        return self._sample_point_by_point(X, num_samples, prepared)
 
     def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
         """Of the components of a mixture."""

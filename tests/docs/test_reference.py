@@ -42,6 +42,7 @@ def test_names_without_example_are_known() -> None:
     assert {name for name in public_names() if not examples(name)} == _WITHOUT_EXAMPLE
 
 
+@pytest.mark.filterwarnings("ignore:The chains have not converged:UserWarning")
 @pytest.mark.parametrize("name", sorted(set(public_names()) - _WITHOUT_EXAMPLE))
 def test_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the names that the page before the reference promises."""
