@@ -232,7 +232,12 @@ def test_datasets_without_static_shapes(name: str, source: str) -> None:
             )
         )
     model = _make(name, num_data=N)
-    closure = model.training_loss_closure(iter(dataset.repeat()), compile=True)
+    # No thread that reads ahead: it would wait for the interpreter, and who deletes the iterator for it.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    closure = model.training_loss_closure(
+        iter(dataset.repeat().with_options(options)), compile=True
+    )
     assert all(np.isfinite(closure()) for _ in range(3))
 
 
