@@ -41,7 +41,7 @@ def model_dtype(model: gpflow.models.BayesianModel) -> np.dtype:
     return np.dtype(dtypes.pop().as_numpy_dtype if len(dtypes) == 1 else gpflow.default_float())
 
 
-def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
+def as_float_data(name: str, data: Any, dtype: np.dtype, *, missing: bool = False) -> Data:
     """
     Check a pair (X [N, D], Y [N, P]) and cast it to `dtype`.
 
@@ -51,6 +51,7 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
     :param data: Two arrays or anything that numpy makes arrays of, Y of shape [N] for one column; or
         a finite dataset of pairs, which is read once into memory.
     :param dtype: The model's float type.
+    :param missing: Whether NaN in Y stands for what was not observed, rather than for a mistake.
     :raises TypeError: Not a pair, or not real numbers.
     :raises ValueError: Wrong shapes, lengths that differ, no rows, values that are masked, not finite
         in `dtype`, or not told apart in it; a dataset without end or too large for memory.
@@ -60,7 +61,7 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name}: expected a pair (X, Y), got {type(data).__name__}.")
     X, Y = (
-        _as_float_matrix(f"{part} of {name}", array, dtype)
+        _as_float_matrix(f"{part} of {name}", array, dtype, missing and part == "Y")
         for part, array in zip("XY", data, strict=True)
     )
     if len(X) != len(Y):
@@ -70,7 +71,7 @@ def as_float_data(name: str, data: Any, dtype: np.dtype) -> Data:
     return X, Y
 
 
-def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
+def _as_float_matrix(name: str, array: Any, dtype: np.dtype, missing: bool) -> np.ndarray:
     num_masked = np.ma.count_masked(array) if isinstance(array, np.ma.MaskedArray) else 0
     if num_masked:
         raise ValueError(f"{name}: expected values, got {num_masked} that are masked.")
@@ -91,11 +92,16 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype) -> np.ndarray:
         )
     with np.errstate(over="ignore"):  # what overflows is reported below, with its rows
         cast = array.astype(dtype)
-    num_bad = np.count_nonzero(~np.isfinite(cast).all(axis=1))
+    bad = ~np.isfinite(cast)
+    if missing:
+        bad &= ~np.isnan(array)
+    num_bad = np.count_nonzero(bad.any(axis=1))
     if num_bad:
+        advice = " Where NaN means not observed, see gpflow_deep.likelihoods.MissingOutputs."
         raise ValueError(
             f"{name}: expected values that are finite in {dtype}, "
             f"got NaN or infinity in {num_bad} of {len(array)} rows."
+            f"{advice if name.startswith('Y') and not missing and np.isnan(cast).any() else ''}"
         )
     _check_rounding(name, array, cast)
     return cast
@@ -110,7 +116,10 @@ def _check_rounding(name: str, array: np.ndarray, cast: np.ndarray) -> None:
     if cast.dtype.itemsize >= array.dtype.itemsize and array.dtype.kind == "f":
         return
     wide = array.astype(np.float64)
-    error, spread = np.abs(cast - wide).max(axis=0), np.ptp(wide, axis=0)
+    seen = np.isfinite(wide)  # not those that are missing
+    error = np.where(seen, np.abs(cast - wide), 0.0).max(axis=0)
+    highest, lowest = np.where(seen, wide, -np.inf).max(0), np.where(seen, wide, np.inf).min(0)
+    spread = np.maximum(highest - lowest, 0.0)
     lost = np.flatnonzero((error > 0.01 * spread) & (spread > 0))
     if lost.size:
         column = int(lost[0])

@@ -18,6 +18,7 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 from tqdm import tqdm
 
+from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
 from gpflow_deep.validation import (
     check_memory,
@@ -92,7 +93,8 @@ def fit(
     (3, (3,))
 
     :param model: Any model with GPflow's `training_loss(data)`, such as a DeepGP or an SVGP.
-    :param data: X [N, D] and Y [N, P], or [N] for one column, finite; cast to the float type of the
+    :param data: X [N, D] and Y [N, P], or [N] for one column, finite (with
+        :class:`gpflow_deep.likelihoods.MissingOutputs`, Y may have NaN); cast to the float type of the
         model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must
         have an end and fit into memory, since it is read once, and minibatches are drawn from all rows.
     :param steps: Steps in all, those of a continued run included.
@@ -365,7 +367,8 @@ def _check_data(
     if validation_data is not None and validation_fraction is not None:
         raise ValueError("validation_data, validation_fraction: expected one of them, got both.")
     dtype = model_dtype(model)
-    train = fit_to_model("data", as_float_data("data", data, dtype), model)
+    missing = isinstance(getattr(model, "likelihood", None), MissingOutputs)
+    train = fit_to_model("data", as_float_data("data", data, dtype, missing=missing), model)
     warn_of_scales("data", train, model)
     num_data = getattr(model, "num_data", None)
     if num_data is not None and num_data != len(train[0]):
@@ -377,5 +380,5 @@ def _check_data(
         return split_validation(train, validation_fraction, seed)
     if validation_data is None:
         return train, None
-    held_out = as_float_data("validation_data", validation_data, dtype)
+    held_out = as_float_data("validation_data", validation_data, dtype, missing=missing)
     return train, fit_to_model("validation_data", held_out, model)

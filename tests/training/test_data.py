@@ -15,8 +15,9 @@ from gpflow.utilities import set_trainable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.training import data as training_data
-from gpflow_deep.training import minibatches
+from gpflow_deep.training import fit, minibatches
 from gpflow_deep.training.data import hold_out, split_validation
 from tests.training.models import (
     CountingSVGP,
@@ -395,3 +396,26 @@ def test_augmentations_that_are_none() -> None:
         minibatches((X, X), 2, 0, 0, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"augmentation: expected rows .*float64 \(2,\).*got"):
         minibatches((X, X), 2, 0, 0, lambda X, Y, seed: (X[:, :1], Y))
+
+
+def test_missing_outputs_are_trained_around() -> None:
+    """NaN in Y, where the likelihood knows what it means: the same as any other number in its place."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 1))
+    Y = np.hstack([np.sin(X), np.cos(X)])
+    Y[::3, 1] = np.nan
+
+    def trained(Y: np.ndarray, likelihood: gpflow.likelihoods.Likelihood) -> np.ndarray:
+        kernel = gpflow.kernels.SquaredExponential()
+        model = gpflow.models.SVGP(kernel, likelihood, X[:5].copy(), num_latent_gps=2)
+        fit(model, (X, Y), steps=3, validation_fraction=0.2, validate_every=2, progress=False)
+        return model.predict_f(X)[0].numpy()
+
+    gaussian = gpflow.likelihoods.Gaussian(0.1)
+    means = trained(Y, MissingOutputs(gpflow.likelihoods.Gaussian(0.1)))
+    assert np.isfinite(means).all() and np.abs(means).max() > 1e-4
+    with pytest.raises(ValueError, match="10 of 30 rows.*MissingOutputs"):
+        trained(Y, gaussian)
+    Y[4, 0] = np.inf
+    with pytest.raises(ValueError, match=r"Y of data: .*infinity in 1 of 30 rows\.$"):
+        trained(Y, MissingOutputs(gaussian))
