@@ -20,7 +20,7 @@ from ..posteriors.weights import (
     WeightPosterior,
     WeightSpec,
 )
-from ..validation import as_real_tensor, check_inputs, check_positive_integer
+from ..validation import as_real_array, check_inputs, check_positive_integer
 from .global_inducing_parts import check_builders, initialise
 
 __all__ = ["NetworkPosteriors", "build_weight_posteriors", "connect_layers", "image_inputs"]
@@ -32,7 +32,7 @@ def image_inputs(inducing_inputs: Any) -> Parameter | None:
     """Inducing inputs [M, ...] as a parameter; one that is a parameter stays the caller's own."""
     if inducing_inputs is None or isinstance(inducing_inputs, Parameter):
         return inducing_inputs
-    array = as_real_tensor(inducing_inputs, "inducing_inputs").numpy()
+    array = as_real_array(inducing_inputs, "inducing_inputs")
     if array.ndim < 2 or not array.size:
         raise ValueError(
             f"inducing_inputs: expected [M, D] or [M, H, W, C], got shape {list(array.shape)}."

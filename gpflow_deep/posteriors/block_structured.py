@@ -13,7 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, covariance_forms, pair_forms
-from ..validation import as_real_tensor
+from ..validation import as_real_array
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -254,7 +254,7 @@ class _DenseRecursion(Recursion):
 
 
 def _check_pattern(pattern: TensorType, num_gps: int | None = None) -> np.ndarray:
-    array = as_real_tensor(pattern, "pattern").numpy()
+    array = as_real_array(pattern, "pattern")
     if num_gps is None:
         num_gps = array.shape[0] if array.ndim else 1
     if array.shape != (num_gps, num_gps):

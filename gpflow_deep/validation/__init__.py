@@ -2,6 +2,7 @@
 
 from .arrays import (
     as_draws,
+    as_real_array,
     as_real_tensor,
     check_finite,
     check_inducing_variable,
@@ -25,6 +26,7 @@ from .observations import check_targets
 
 __all__ = [
     "as_draws",
+    "as_real_array",
     "as_real_tensor",
     "check_choice",
     "check_finite",

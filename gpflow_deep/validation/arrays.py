@@ -21,6 +21,7 @@ from gpflow.kernels import Convolutional, Kernel
 
 __all__ = [
     "as_draws",
+    "as_real_array",
     "as_real_tensor",
     "check_finite",
     "check_inducing_variable",
@@ -113,6 +114,12 @@ def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     return tensor
 
 
+def as_real_array(x: Any, name: str) -> np.ndarray:
+    """Likewise as an array of NumPy's, also while a graph is built."""
+    with tf.init_scope():
+        return as_real_tensor(x, name).numpy()
+
+
 def _holds_tensors(x: Any) -> bool:
     if isinstance(x, (list, tuple)):
         return any(map(_holds_tensors, x))
@@ -145,7 +152,7 @@ def check_positive_array(x: Any, name: str) -> np.ndarray:
     :raises TypeError: where they are no real numbers.
     :raises ValueError: where one is not positive or not finite, or there is none.
     """
-    array = as_real_tensor(x, name).numpy()
+    array = as_real_array(x, name)
     if array.dtype == bool or not array.size or not (np.isfinite(array) & (array > 0)).all():
         raise ValueError(f"{name}: expected positive numbers, got {x!r}.")
     return array.astype(gpflow.default_float())
