@@ -190,9 +190,7 @@ def test_precisions_that_do_not_fit(precision: str, value: np.ndarray, message: 
 
 
 def test_other_wrong_arguments() -> None:
-    with pytest.raises(
-        ValueError, match="precision: expected 'full', 'shared' or 'separate', got 'diag'"
-    ):
+    with pytest.raises(ValueError, match="precision: expected one of 'full', 'shared', 'separate'"):
         PseudoObservations(3, 4, precision="diag")
     with pytest.raises(ValueError, match="num_inducing: expected a positive integer, got 0"):
         Prior(3, 0)
