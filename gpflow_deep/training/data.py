@@ -282,7 +282,8 @@ def minibatches(
     if batch_size is not None:
         batch_size = check_positive_integer(batch_size, "batch_size")
     if batch_size is None or batch_size >= num_rows:
-        return _augmented(tf.data.Dataset.from_tensors((X, Y)).repeat(), augmentation, seed, start)
+        whole = tf.data.Dataset.from_tensors((X, Y)).repeat()
+        return _augmented(whole, augmentation, seed, start).with_options(_options())
     batches_per_epoch = num_rows // batch_size
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -299,7 +300,15 @@ def minibatches(
         .skip(start % batches_per_epoch)
         .map(lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)))
     )
-    return _augmented(batches, augmentation, seed, start).prefetch(2)
+    return _augmented(batches, augmentation, seed, start).prefetch(2).with_options(_options())
+
+
+def _options() -> tf.data.Options:
+    """Nothing here is to be tuned while it runs, by a thread that outlives a short run by minutes."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    return options
 
 
 def _augmented(

@@ -185,7 +185,7 @@ def test_predict_needs_a_fit(tmp_path: Path) -> None:
         ({}, ["--target", "y", "--exclude", "z"], "no column 'z'"),
         ({"y": 1.0}, ["--target", "y"], "expected values that vary"),
         ({}, ["--target", "label", "--task", "regression"], "expected numbers for regression"),
-        ({}, ["--target", "y", "--model", "star"], "name: expected one of"),
+        ({}, ["--target", "y", "--model", "star"], "model: expected one of"),
         ({}, ["--target", "y", "--set", "rate=1"], "expected a name among"),
         ({}, ["--target", "y", "--set", "steps=many"], "steps: expected int"),
         ({}, ["--target", "y", "--time-limit", "0"], "time-limit"),
