@@ -125,8 +125,8 @@ def _classes() -> dict[str, Argument]:
         "Y": Argument(lambda: np.arange(12) % 2, "array"),
         "probabilities": Argument(lambda: np.full((12, 2), 0.5), "array"),
         "num_bins": Argument(lambda: 3, "count"),
-        "inside": Argument(lambda: np.arange(3.0), "array"),
-        "outside": Argument(lambda: np.arange(4.0), "array"),
+        "inside": Argument(lambda: np.full((3, 2), 0.5), "array"),
+        "outside": Argument(lambda: np.eye(2), "array"),
     }
 
 
@@ -159,6 +159,7 @@ COMMON: dict[str, Argument] = {
     "progress": Argument(None, "anything"),
     "callback": Argument(None, "part"),
     "monitor": Argument(None, "part"),
+    "augmentation": Argument(None, "part"),
     **_one(2, "input_dim", "num_maps", "num_networks", "num_latent_gps", "num_outputs", "size"),
     **_one(2, "num_samples", "num_prediction_samples", "num_sites", "num_positions", "stride"),
     **_one(3, "num_inducing", "kernel_size", "num_rows", "num_inputs", "num_layers"),
@@ -253,7 +254,10 @@ _COMPOSED: dict[str, tuple[Callable[..., Any], dict[str, Argument]]] = {
             **_one(0, "seed", kind="seed"),
             **_one(0.5, "learning_rate", kind="positive"),
             **_one(0.5, "decay_rate", "natural_gradient", "validation_fraction", kind="share"),
-            **{name: Argument(None, "part") for name in ("optimizer", "callback", "monitor")},
+            **{
+                name: Argument(None, "part")
+                for name in ("optimizer", "callback", "monitor", "augmentation")
+            },
         },
     ),
     # Of data and seeds it speaks in scikit-learn's words, which scikit-learn's own checks are about.

@@ -304,7 +304,7 @@ def minibatches(
 
 
 def _options() -> tf.data.Options:
-    """Nothing here is to be tuned while it runs, by a thread that outlives a short run by minutes."""
+    """There is nothing to tune while it runs, and no thread needed for that."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
