@@ -194,7 +194,10 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             covariance = tf.einsum("pt,sitju,qu->sipjq", W, covariance, W)
             if not full_output_cov:
                 covariance = tf.einsum("sipjp->spij", covariance)
-        return Mixture(mean, covariance, self._joint_log_weights(tf.shape(mean)[0]))
+        # Draws of one layer's inducing outputs have one covariance given them.
+        S = tf.shape(mean)[0]
+        covariance = tf.broadcast_to(covariance, tf.concat([[S], tf.shape(covariance)[1:]], axis=0))
+        return Mixture(mean, covariance, self._joint_log_weights(S))
 
     @property
     def _num_joint_samples(self) -> int:
