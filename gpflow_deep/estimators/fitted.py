@@ -163,8 +163,7 @@ class FittedModel:
         """A mixture of all rows, computed for some of them at a time."""
         with precision(self.float_name, self.jitter):
             predict = getattr(self._cached(), prediction)
-            samples = self.settings.test_samples
-            parts = [[np.asarray(a) for a in predict(x, num_samples=samples)] for x in _parts(X)]
+            parts = [[np.asarray(a) for a in predict(x)] for x in _parts(X)]
         means, variances, log_weights = zip(*parts, strict=True)
         return np.concatenate(means, axis=1), np.concatenate(variances, axis=1), log_weights[0]
 

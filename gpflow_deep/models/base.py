@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -18,7 +17,6 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..likelihoods import variational_expectations
-from ..numerics.compiled import compiled
 from ..numerics.draws import quasi_normals, standard_normals
 from ..numerics.parts import ROWS, in_parts
 from ..posteriors.base import Conditional
@@ -30,6 +28,7 @@ from ..validation import (
     check_finite,
     check_positive_integer,
     check_seed,
+    check_sequence_of,
     check_targets,
 )
 from .one_layer import OneLayerNames
@@ -343,17 +342,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         """
         if seed is not None:
             check_seed(seed)
-        draw_noise: Any = getattr(self, "draw_noise", None)
-        if seed is None or draw_noise is None:
-            return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
-
-        def loss(data: RegressionData) -> tf.Tensor:
-            return self._training_loss(data, draw_noise(tf.shape(data[0])[0], seed=[seed, 0]))
-
-        if isinstance(data, Iterator):
-            compiled_loss = compiled(loss) if compile else loss
-            return lambda: compiled_loss(next(data))
-        return compiled(partial(loss, data)) if compile else partial(loss, data)
+        return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
 
     def _check_data(self, data: RegressionData) -> RegressionData:
         """
@@ -393,14 +382,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
 
 
 def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
-    if (
-        not isinstance(layers, Sequence)
-        or not layers
-        or not all(isinstance(layer, kind) for layer in layers)
-    ):
-        raise TypeError(
-            f"layers: expected a non-empty sequence of {kind.__name__}, got {layers!r}."
-        )
+    check_sequence_of(layers, kind, "layers")
     layers = list(layers)
     for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
         if above.input_dim not in (None, below.num_latent_gps):

@@ -29,8 +29,9 @@ from ..validation import (
     check_positive_integer,
     check_positive_number,
 )
-from .base import DeepGPModel, LayerOutput
+from .base import LayerOutput
 from .deep_gp import MarginalPassage, check_inducing_variables, explain_by_outputs
+from .draws import DrawingDeepGPModel
 from .passage import JointPassage, Passage, walk
 
 __all__ = ["Convergence", "SampledDeepGP"]
@@ -68,7 +69,7 @@ class Convergence(NamedTuple):
     effective_sample_size: tf.Tensor  # [N, P], of all chains together
 
 
-class SampledDeepGP(DeepGPModel):
+class SampledDeepGP(DrawingDeepGPModel):
     r"""
     A deep GP whose whitened inducing outputs v of all layers are sampled from their posterior (Havasi,
     Hernández-Lobato & Murillo-Fuentes 2018, *Inference in deep Gaussian processes using stochastic gradient
@@ -195,29 +196,17 @@ class SampledDeepGP(DeepGPModel):
         terms = [p.log_prior_density() for p in self.trainable_parameters if id(p) not in chains]
         return tf.add_n([tf.zeros([], gpflow.default_float()), *terms])
 
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the objective takes.
+    @property
+    def _num_training_draws(self) -> int:
+        return self.inducing_posterior.num_chains * self.num_samples
 
-        :param num_data: number of points N of the batch.
-        :param num_samples: S, of all chains together; the model's own for each by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: [S, N, T_l] for each hidden layer, all draws of the first chain first.
-        """
-        S = self.inducing_posterior.num_chains * self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        return standard_normals(self._point_shapes(S, num_data, len(self.layers) - 1), seed)
+    def _training_shapes(
+        self, num_samples: int | None, num_data: TensorType | None
+    ) -> list[list[TensorType | None]]:
+        return self._point_shapes(num_samples, num_data, len(self.layers) - 1)
 
     def _check_points(self, noise: Sequence[TensorType], num_data: int | None) -> list[tf.Tensor]:
-        return check_noise(noise, self._point_shapes(None, num_data, len(self.layers) - 1))
+        return check_noise(noise, self._training_shapes(None, num_data))
 
     # What is prepared, and the passage.
 

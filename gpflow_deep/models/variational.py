@@ -23,15 +23,16 @@ from ..posteriors.mixture import (
     sample_mixture,
 )
 from ..posteriors.mixture_predictor import Prediction
-from ..validation import as_draws, check_noise, check_positive_integer, check_positive_number
-from .base import DeepGPModel, LayerOutput
+from ..validation import as_draws, check_noise, check_positive_number
+from .base import LayerOutput
+from .draws import DrawingDeepGPModel
 from .passage import Passage, walk
 from .sites import QuadratureSites
 
 __all__ = ["VariationalDeepGPModel"]
 
 
-class VariationalDeepGPModel(DeepGPModel):
+class VariationalDeepGPModel(DrawingDeepGPModel):
     """
     A deep GP whose objective takes standard normal draws, unless its points travel by sites.
 
@@ -201,36 +202,13 @@ class VariationalDeepGPModel(DeepGPModel):
 
     # Draws.
 
-    @tf.autograph.experimental.do_not_convert
-    def draw_noise(
-        self,
-        num_data: TensorType,
-        num_samples: int | None = None,
-        seed: TensorType | None = None,
-    ) -> list[tf.Tensor]:
-        """
-        The standard normal draws that one evaluation of the objective takes.
-
-        :param num_data: number of points N of the batch.
-        :param num_samples: S; the model's own by default.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
-        :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
-            global inducing model does not integrate it out. Then, where training samples inducing outputs
-            too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
-            of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
-            pseudo-noise). None where points travel by sites.
-        """
-        if not tf.is_tensor(num_data):
-            num_data = check_positive_integer(num_data, "num_data")
+    def _training_shapes(
+        self, num_samples: int, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
         if self.sites is not None:
             return []
-        S = self.num_samples
-        if num_samples is not None:
-            S = check_positive_integer(num_samples, "num_samples")
-        shapes = self._point_shapes(S, num_data, self._num_sampled, training=True)
-        shapes += self._inducing_shapes(S, self._num_sampled, training=True)
-        return standard_normals(shapes, seed)
+        shapes = self._point_shapes(num_samples, num_data, self._num_sampled, training=True)
+        return shapes + self._inducing_shapes(num_samples, self._num_sampled, training=True)
 
     def _noise(
         self,

@@ -32,9 +32,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     gradients: set[str] = set()
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        if (
-            tf.executing_eagerly()
-        ):  # as told by tf.config.run_functions_eagerly: no graph, nothing to forget
+        # As told by tf.config.run_functions_eagerly: there is no graph, and nothing to forget.
+        if tf.executing_eagerly():
             return function(*args, **kwargs)
         before = set(_custom_gradients())
         try:

@@ -30,7 +30,7 @@ from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
-from ..validation import check_memory, check_positive_number
+from ..validation import check_memory, check_positive_number, check_sequence_of
 from .free_numbers import FreeNumbers, Positions
 
 __all__ = ["Conditional", "InducingPosterior", "Moments", "Recursion"]
@@ -122,7 +122,7 @@ class InducingPosterior(Module, ABC):
 
     def __init__(self, layers: Sequence[GPLayer], name: str | None = None) -> None:
         super().__init__(name=name)
-        check_gp_layers(layers)
+        check_sequence_of(layers, GPLayer, "layers")
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
 
@@ -336,18 +336,6 @@ class InducingPosterior(Module, ABC):
         """The pattern entry by entry: [T M, T M]."""
         sizes = self._gp_sizes()
         return np.tril(np.repeat(np.repeat(self.pattern, sizes, axis=0), sizes, axis=1))
-
-
-def check_gp_layers(layers: Any) -> None:
-    """
-    :raises TypeError: where ``layers`` is no sequence of layers, or empty.
-    """
-    if (
-        not isinstance(layers, Sequence)
-        or not layers
-        or not all(isinstance(layer, GPLayer) for layer in layers)
-    ):
-        raise TypeError(f"layers: expected a non-empty sequence of GPLayer, got {layers!r}.")
 
 
 def initial_factors(layers: Sequence[GPLayer], hidden_scale: float) -> list[np.ndarray]:

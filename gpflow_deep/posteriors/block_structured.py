@@ -13,7 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky, covariance_forms, pair_forms
-from ..validation import as_real_array
+from ..validation import as_real_array, check_sequence_of
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -22,7 +22,6 @@ from .base import (
     Moments,
     Read,
     Recursion,
-    check_gp_layers,
     check_one_replica,
     initial_factors,
     log_abs_diagonal,
@@ -177,7 +176,7 @@ class FullyCoupled(BlockStructured):
         hidden_scale: float = HIDDEN_SCALE,
         name: str | None = None,
     ) -> None:
-        check_gp_layers(layers)
+        check_sequence_of(layers, GPLayer, "layers")
         num_gps = sum(layer.num_latent_gps for layer in layers)
         pattern = np.tril(np.ones((num_gps, num_gps), dtype=bool))
         super().__init__(layers, pattern, hidden_scale, name=name)

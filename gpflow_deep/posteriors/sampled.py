@@ -11,8 +11,12 @@ import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 
 from ..layers import GPLayer
-from ..validation import check_positive_integer, check_positive_number, check_seed
-from .base import check_gp_layers
+from ..validation import (
+    check_positive_integer,
+    check_positive_number,
+    check_seed,
+    check_sequence_of,
+)
 
 __all__ = ["SampledPosterior", "spread"]
 
@@ -47,7 +51,7 @@ class SampledPosterior(Module):
         super().__init__(name=name)
         self.num_chains = check_positive_integer(num_chains, "num_chains")
         self.num_kept = check_positive_integer(num_kept, "num_kept")
-        check_gp_layers(layers)
+        check_sequence_of(layers, GPLayer, "layers")
         initial_scale = check_positive_number(initial_scale, "initial_scale")
         rng, float_type = np.random.default_rng(check_seed(seed)), gpflow.default_float()
         shapes = [[num_chains, layer.num_latent_gps, layer.num_inducing] for layer in layers]

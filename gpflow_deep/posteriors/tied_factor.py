@@ -26,8 +26,7 @@ from gpflow.base import Module, Parameter, TensorType
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.linalg import cholesky
-from ..validation import check_memory, check_positive_number, check_seed
-from .base import check_gp_layers
+from ..validation import check_memory, check_positive_number, check_seed, check_sequence_of
 
 __all__ = ["TiedFactor", "Weights"]
 
@@ -72,7 +71,7 @@ class TiedFactor(Module):
     ) -> None:
         super().__init__(name=name)
         scale = check_positive_number(scale, "scale")
-        check_gp_layers(layers)
+        check_sequence_of(layers, GPLayer, "layers")
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
         numbers = sum(T * M * M for T, M in zip(self.num_latent_gps, self.num_inducing))

@@ -27,9 +27,9 @@ from .parts import likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
-__all__ = ["bayesian_network"]
+__all__ = ["POSTERIORS", "bayesian_network"]
 
-_POSTERIORS: dict[str, Any] = {
+POSTERIORS: dict[str, Any] = {
     "factorised": partial(FactorisedWeights, local_reparameterisation=True),
     "local-inducing": LocalInducingWeights,
     "global-inducing": GlobalInducingWeights,
@@ -62,7 +62,7 @@ def bayesian_network(
     return GlobalInducingBNN(
         [*layers, BayesianDense(num_outputs, prior)],
         likelihood,
-        posterior=_POSTERIORS[posterior],
+        posterior=POSTERIORS[posterior],
         num_samples=settings.num_samples,
         num_data=len(X),
         seed=seed,
@@ -70,7 +70,7 @@ def bayesian_network(
     )
 
 
-for _posterior in _POSTERIORS:
+for _posterior in POSTERIORS:
     for _prior in _PRIORS:
         register(f"bnn-{_posterior}-{_prior}")(
             partial(bayesian_network, posterior=_posterior, prior=_prior)

@@ -6,7 +6,6 @@ LeNet with any posterior and prior.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -23,15 +22,11 @@ from gpflow_deep.layers.bayesian import (
     Residual,
 )
 from gpflow_deep.models import GlobalInducingBNN
-from gpflow_deep.posteriors import FactorisedWeights, GlobalInducingWeights
-from gpflow_deep.validation import check_positive_integer
+from gpflow_deep.validation import check_choice, check_positive_integer
+
+from .bayesian_networks import POSTERIORS
 
 __all__ = ["image_network", "lenet", "resnet8"]
-
-_POSTERIORS: dict[str, Any] = {
-    "global-inducing": GlobalInducingWeights,
-    "factorised": partial(FactorisedWeights, local_reparameterisation=True),
-}
 
 
 def resnet8(
@@ -106,8 +101,7 @@ def image_network(
     :raises ValueError: for another posterior, or images and labels that do not fit each other.
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    if posterior not in _POSTERIORS:
-        raise ValueError(f"posterior: expected one of {tuple(_POSTERIORS)}, got {posterior!r}.")
+    check_choice(posterior, "posterior", tuple(POSTERIORS))
     if images.ndim != 4 or labels.shape != images.shape[:1]:
         raise ValueError(
             "images, labels: expected shapes [N, H, W, C] and [N], got"
@@ -123,7 +117,7 @@ def image_network(
     return GlobalInducingBNN(
         architecture(classes, channels, prior),
         gpflow.likelihoods.Softmax(classes),
-        posterior=_POSTERIORS[posterior],
+        posterior=POSTERIORS[posterior],
         num_data=len(images),
         seed=seed,
         **start,

@@ -5,7 +5,8 @@ of this package, whose initial values differ where that pays.
 Lindinger, Reeb, Lippert & Rakitsch 2020: lengthscales of 1, a little white noise in hidden layers, posterior
 factors of 1e-5 there at the start. Ober & Aitchison 2021: the kernel variance of every layer is trained. Bui
 et al. 2016: small batches and Adam at its usual rate. Meng & Zhang 2024: three layers; mean-field and the
-deep sigma point process with Matérn-5/2 kernels and linear mean functions that are learned.
+deep sigma point process with Matérn-5/2 kernels and linear mean functions that are learned. Havasi,
+Hernández-Lobato & Murillo-Fuentes 2018: one chain, with whole batches.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ from gpflow.kernels import Kernel, SquaredExponential
 from gpflow_deep import posteriors
 from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers import GPLayer, build_layers
-from gpflow_deep.models import DeepGP, DeepSigmaPointProcess, GlobalInducingDeepGP
+from gpflow_deep.models import (
+    DeepGP,
+    DeepSigmaPointProcess,
+    GlobalInducingDeepGP,
+    SampledDeepGP,
+)
 
 from .amortized import ar1, ar2, ar2p, ar2pp
 from .fitc_ep import fitc_ep_1, fitc_ep_2, fitc_ep_3, fitc_gp
 from .parts import kernel_factory, likelihood_and_outputs
 from .registry import Builder, register
+from .sampled import build_sampled
 from .settings import Settings
 
 __all__: list[str] = []
@@ -44,6 +51,18 @@ _MENG = Settings(
     batch_size=100,
     kernel="matern52",
     validate_every=100,
+)
+_HAVASI = Settings(
+    num_layers=2,
+    hidden_dim=0,
+    num_inducing=100,
+    num_samples=1,
+    likelihood_variance=1.0,
+    steps=15_000,
+    batch_size=10_000,
+    learning_rate=0.01,
+    decay_rate=1.0,
+    validation_fraction=0.0,
 )
 _MENG_BASELINE = replace(_MENG, num_inducing=256)
 
@@ -187,3 +206,11 @@ register("meng2024-dspp", defaults=_MENG_BASELINE, weights=False)(
         "The deep sigma point process of Meng & Zhang 2024.",
     )
 )
+
+
+@register("havasi2018-sghmc", defaults=_HAVASI, weights=False)
+def _havasi_sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> SampledDeepGP:
+    """One chain as Havasi et al. 2018 ran it: the last 100 states, 50 steps apart."""
+    return build_sampled(
+        X, Y, settings, seed, num_chains=1, keep_every=50, step_size=0.01, momentum_decay=0.05
+    )

@@ -1,8 +1,7 @@
 """
-Deep GPs sampled by SGHMC: with this package's settings, and as Havasi, Hernández-Lobato & Murillo-Fuentes
-2018 ran them.
+Deep GPs sampled by SGHMC, with this package's settings.
 
-Of the package's own, with reasons. Four chains side by side: they agree or they do not, and each finds modes
+Their reasons. Four chains side by side: they agree or they do not, and each finds modes
 of its own. Hidden layers start as nearly linear functions, with kernels of a small variance, which is
 trained: from the usual 1 the draws of hidden layers are so noisy that the chains take many times the steps.
 The noise variance has a prior: once the residual variances of the layers explain the data, little keeps it
@@ -25,30 +24,22 @@ from .parts import kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
-__all__ = ["havasi_sghmc", "sghmc"]
+__all__ = ["build_sampled", "sghmc"]
 
 _NUM_CHAINS = 4
 _HIDDEN_VARIANCE = 0.05
 _KEPT_SHARE = 0.25  # of the steps: from the last ones come the states that predict
 _NOISE_PRIOR = (np.log(0.05), 1.0)  # of the logarithm of the noise variance of standardised targets
 
-_HAVASI = Settings(
-    num_layers=2,
-    hidden_dim=0,
-    num_inducing=100,
-    num_samples=1,
-    likelihood_variance=1.0,
-    steps=15_000,
-    batch_size=10_000,
-    learning_rate=0.01,
-    decay_rate=1.0,
-    validation_fraction=0.0,
-)
 
-
-def _build(
+def build_sampled(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, **options: Any
 ) -> SampledDeepGP:
+    """
+    A sampled deep GP of the settings' sizes, whose kernel variances are all trained.
+
+    :param options: of `SampledDeepGP`: its chains and their sampler.
+    """
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     layers = build_layers(
         X,
@@ -73,7 +64,7 @@ def _build(
 def sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> SampledDeepGP:
     """A mixture over states of four Markov chains, in place of a Gaussian posterior."""
     of_each_chain = max(1, settings.test_samples // _NUM_CHAINS)
-    model = _build(
+    model = build_sampled(
         X,
         Y,
         settings,
@@ -88,11 +79,3 @@ def sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Sample
         prior = tfp.distributions.LogNormal(*(float_type(number) for number in _NOISE_PRIOR))
         gpflow.utilities.parameter_dict(model.likelihood)[".variance"].prior = prior
     return model
-
-
-@register("havasi2018-sghmc", defaults=_HAVASI, weights=False)
-def havasi_sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> SampledDeepGP:
-    """One chain as Havasi et al. 2018 ran it: the last 100 states, 50 steps apart."""
-    return _build(
-        X, Y, settings, seed, num_chains=1, keep_every=50, step_size=0.01, momentum_decay=0.05
-    )

@@ -20,6 +20,7 @@ from .numbers import (
     check_positive_integers,
     check_positive_number,
     check_seed,
+    check_sequence_of,
     check_share,
 )
 from .observations import check_targets
@@ -41,6 +42,7 @@ __all__ = [
     "check_positive_integers",
     "check_positive_number",
     "check_seed",
+    "check_sequence_of",
     "check_share",
     "check_targets",
     "input_dim",

@@ -20,6 +20,7 @@ __all__ = [
     "check_positive_integers",
     "check_positive_number",
     "check_seed",
+    "check_sequence_of",
     "check_share",
 ]
 
@@ -96,6 +97,20 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
         expected = " or ".join(shown) if len(shown) == 2 else f"one of {', '.join(shown)}"
         raise ValueError(f"{name}: expected {expected}, got {value!r}.")
     return value
+
+
+def check_sequence_of(values: Any, kind: type, name: str) -> None:
+    """
+    :raises TypeError: where ``values`` is no sequence of such objects, or empty.
+    """
+    if (
+        not isinstance(values, Sequence)
+        or not values
+        or not all(isinstance(value, kind) for value in values)
+    ):
+        raise TypeError(
+            f"{name}: expected a non-empty sequence of {kind.__name__}, got {values!r}."
+        )
 
 
 def check_number(value: Any, name: str, low: float = -np.inf, high: float = np.inf) -> float:

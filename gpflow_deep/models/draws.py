@@ -1,0 +1,76 @@
+"""Models whose objective takes standard normal draws, which a caller can fix."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import RegressionData, TensorType
+
+from ..numerics.compiled import compiled
+from ..numerics.draws import standard_normals
+from ..validation import check_positive_integer, check_seed
+from .base import DeepGPModel
+
+__all__ = ["DrawingDeepGPModel"]
+
+
+class DrawingDeepGPModel(DeepGPModel):
+    """A model whose objective takes standard normal draws: new ones, or those of a seed."""
+
+    @abstractmethod
+    def _training_shapes(
+        self, num_samples: int, num_data: TensorType
+    ) -> list[list[TensorType | None]]:
+        """Of the draws that one evaluation of the objective takes."""
+
+    @property
+    def _num_training_draws(self) -> int:
+        """S of the objective."""
+        return self.num_samples
+
+    @tf.autograph.experimental.do_not_convert
+    def draw_noise(
+        self,
+        num_data: TensorType,
+        num_samples: int | None = None,
+        seed: TensorType | None = None,
+    ) -> list[tf.Tensor]:
+        """
+        The standard normal draws that one evaluation of the objective takes.
+
+        :param num_data: number of points N of the batch.
+        :param num_samples: S; the model's own by default. Of a sampled model it is that of all chains
+            together, and all draws of the first chain come first.
+        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
+            a pure function.
+        :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
+            global inducing model does not integrate it out. Then, where training samples inducing outputs
+            too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
+            of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
+            pseudo-noise). None where points travel by sites.
+        """
+        if not tf.is_tensor(num_data):
+            num_data = check_positive_integer(num_data, "num_data")
+        S = self._num_training_draws
+        if num_samples is not None:
+            S = check_positive_integer(num_samples, "num_samples")
+        return standard_normals(self._training_shapes(S, num_data), seed)
+
+    def training_loss_closure(
+        self, data: Any, *, compile: bool = True, seed: int | None = None
+    ) -> Callable[[], tf.Tensor]:
+        if seed is None:
+            return super().training_loss_closure(data, compile=compile)
+        seed = check_seed(seed)
+
+        def loss(data: RegressionData) -> tf.Tensor:
+            return self._training_loss(data, self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0]))
+
+        if isinstance(data, Iterator):
+            compiled_loss = compiled(loss) if compile else loss
+            return lambda: compiled_loss(next(data))
+        return compiled(partial(loss, data)) if compile else partial(loss, data)
