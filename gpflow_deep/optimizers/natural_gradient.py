@@ -133,12 +133,18 @@ class NaturalGradient(tf.Module):
         self.apply_gradients(gradients, var_list)
 
     @tf.autograph.experimental.do_not_convert
-    def apply_gradients(self, gradients: Sequence[tf.Tensor], var_list: Any) -> None:
+    def apply_gradients(
+        self,
+        gradients: Sequence[tf.Tensor],
+        var_list: Any,
+        skip_gradients_aggregation: bool = False,
+    ) -> None:
         """
         One step from gradients that are known, such as those of one tape for this and another optimiser.
 
         :param gradients: of the loss, with respect to what :meth:`variables_of` returns.
         :param var_list: as for :meth:`minimize`.
+        :param skip_gradients_aggregation: whether they are averages over replicas already.
         """
         storage = self._storage(*_gaussians(var_list))
         if len(gradients) != len(storage.variables):
@@ -146,7 +152,8 @@ class NaturalGradient(tf.Module):
                 f"gradients: expected {len(storage.variables)}, one for each of variables_of(var_list),"
                 f" got {len(gradients)}."
             )
-        gradients = self._over_replicas(gradients, storage.variables)
+        if not skip_gradients_aggregation:
+            gradients = self._over_replicas(gradients, storage.variables)
         numbers = self._step(storage.cliques, _flat(storage.variables), _flat(gradients))
         for variable, new in zip(storage.variables, tf.split(numbers, storage.sizes)):
             variable.assign(tf.cast(tf.reshape(new, variable.shape), variable.dtype))

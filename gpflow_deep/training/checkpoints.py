@@ -51,6 +51,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     :param optimizer: Built for the model's variables.
     :param best: The parameters with the best validation score, if there is validation.
     :param sampler: Built for the chains of the model, if it has any.
+    :param is_writer: Whether this process writes them; of several workers one does, the others only read.
     :raises TypeError: The directory is no path.
     :raises ValueError: Its name is empty.
     :raises OSError: Nothing can be written there, or there is no room for two checkpoints.
@@ -65,6 +66,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         optimizer: Any,
         best: Sequence[tf.Variable] = (),
         sampler: tf.Module | None = None,
+        is_writer: bool = True,
     ) -> None:
         if not isinstance(directory, str | os.PathLike):
             raise TypeError(
@@ -81,6 +83,9 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         )
         self._latest: Path | None = None  # of those known to be whole
         self._failed = False
+        self._lock: Lock | None = None
+        if not is_writer:
+            return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self._directory / "lock")
@@ -95,7 +100,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def _check_room(self, variables: Sequence[Any]) -> None:
         needed = 2 * sum(np.asarray(variable).nbytes for variable in variables)
@@ -111,7 +117,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         Write the present state.
 
         Where that fails, training loses nothing: a warning says so once, and the next save tries again.
+        Another process writes where this is no writer.
         """
+        if self._lock is None:
+            return
         folder = self._directory / f"step-{self._progress.step}"
         partial = folder.with_suffix(".partial")
         try:

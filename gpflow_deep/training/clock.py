@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Clock", "Decay"]
+__all__ = ["Clock", "Decay", "Pace"]
 
+import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
@@ -28,6 +30,41 @@ class Clock:
         if self._time_limit is None:
             return step
         return max(step, int(self._steps * min(seconds / self._time_limit, 1.0)))
+
+
+class Pace:
+    """
+    How many steps to compile into one call, so that calls are short but not many.
+
+    It goes by the time that this process has had: under load steps take longer by the clock on the wall, and
+    the overhead of many calls of one step each would make them slower still. Threads beside each other have
+    more of it than passes on the wall, work on an accelerator has less: so it is no more than that, and no
+    less than a tenth.
+    """
+
+    _SECONDS_PER_CALL = 0.1  # short enough for a lively progress bar
+    _MOST = 200
+    _LEAST_SHARE = 0.1
+
+    def __init__(self) -> None:
+        self._started = self._now()
+
+    @staticmethod
+    def _now() -> np.ndarray:
+        return np.array([time.perf_counter(), time.process_time()])
+
+    def start(self) -> None:
+        """A call begins."""
+        self._started = self._now()
+
+    def seconds(self) -> float:
+        """That it has taken, as far as they count."""
+        wall, own = self._now() - self._started
+        return max(min(wall, own), self._LEAST_SHARE * wall)
+
+    def count(self, seconds_per_step: float) -> int:
+        """Steps of the next call."""
+        return int(np.clip(self._SECONDS_PER_CALL / seconds_per_step, 1, self._MOST))
 
 
 class Decay(tf_keras.optimizers.schedules.ExponentialDecay):

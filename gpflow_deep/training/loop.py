@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
-from tqdm import tqdm
 
 from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
@@ -30,7 +29,7 @@ from gpflow_deep.validation import (
 
 from .chains import moving_chains
 from .checkpoints import Checkpoints
-from .clock import Clock, Decay
+from .clock import Clock, Decay, Pace
 from .data import (
     Augmentation,
     Data,
@@ -40,13 +39,12 @@ from .data import (
     model_dtype,
     split_validation,
 )
-from .progress import FitResult, Progress, TrainingError, fingerprint
+from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
+from .replicas import Replicas
 from .scales import far_columns, far_parameters, warn_of_scales
 from .steps import Steps, natural_gradients
 from .validation import Validation
 
-_SECONDS_PER_CALL = 0.1  # of one call of the compiled steps: short enough for a lively progress bar
-_MAX_STEPS_PER_CALL = 200
 _COPIES = 5  # of each parameter: itself, its last value, its gradient and Adam's two moments
 
 
@@ -55,6 +53,7 @@ def fit(
     data: tuple[Any, Any] | tf.data.Dataset,
     *,
     steps: int = 20_000,
+    strategy: tf.distribute.Strategy | None = None,
     time_limit: float | None = None,
     batch_size: int | None = 512,
     augmentation: Augmentation | None = None,
@@ -98,6 +97,11 @@ def fit(
         model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must
         have an end and fit into memory, since it is read once, and minibatches are drawn from all rows.
     :param steps: Steps in all, those of a continued run included.
+    :param strategy: `tf.distribute.MirroredStrategy` or `MultiWorkerMirroredStrategy`, in whose scope model and
+        optimisers were made: every replica takes a share of each minibatch, so that the result is that of one
+        of them, up to rounding. All workers make the same call; of `checkpoint_dir`, which all have to see,
+        the chief writes and all read, and it alone shows progress. Where one is killed, the others end with
+        a TrainingError.
     :param time_limit: Seconds in all, those of compilation and of a continued run included; None: no limit.
         Where they run out first, the run ends as it would after its last step: scored, saved, the best
         parameters kept. What is due every so many steps, the decay too, then goes by the clock: half of the
@@ -132,11 +136,12 @@ def fit(
     :param callback: Called as callback(step, loss) after each step.
     :param monitor: A :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
     :raises TypeError: An argument of the wrong type.
-    :raises ValueError: A wrong argument, data unfit for the model, a model on several devices, a
-        checkpoint of another run.
+    :raises ValueError: A wrong argument, data unfit for the model, a model made in the scope of another
+        strategy, a checkpoint of another run.
     :raises OSError: `checkpoint_dir` cannot be written.
     :raises RuntimeError: Another process is at the run in `checkpoint_dir`.
-    :raises TrainingError: The numerics failed; it names the step and holds the parameters before.
+    :raises TrainingError: The numerics failed; it names the step and holds the parameters before. Or another
+        worker is gone.
     """
     for name, whole in [
         ("steps", steps),
@@ -157,9 +162,20 @@ def fit(
     for name, function in [("callback", callback), ("monitor", monitor)]:
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
+    replicas = Replicas(strategy)
+    replicas.check(model, optimizer, natural_gradient)
     train, held_out = _check_data(model, data, validation_data, validation_fraction, seed)
-    natural, q_variables = natural_gradients(natural_gradient, model)
-    chains = moving_chains(sampler, model, steps, seed)
+    with replicas.scope():
+        natural, q_variables = natural_gradients(natural_gradient, model)
+        chains = moving_chains(sampler, model, steps, seed)
+        decay = None
+        if optimizer is None:
+            decay = Decay(learning_rate, int(decay_steps), decay_rate)
+            optimizer = tf_keras.optimizers.Adam(decay)
+        elif isinstance(optimizer, type) or not (
+            hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
+        ):
+            raise TypeError(f"optimizer: expected a Keras optimiser, got {optimizer!r}.")
     if chains is not None:
         q_variables = chains.variables
     q_ids = {id(variable) for variable in q_variables}
@@ -169,17 +185,9 @@ def fit(
     numbers = sum(int(np.prod(variable.shape)) for variable in [*variables, *q_variables])
     what = f"{numbers:,} parameters to train with {_COPIES} copies of each"
     check_memory(_COPIES * numbers, what, "model")
-    decay = None
-    if optimizer is None:
-        decay = Decay(learning_rate, int(decay_steps), decay_rate)
-        optimizer = tf_keras.optimizers.Adam(decay)
-    elif isinstance(optimizer, type) or not (
-        hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
-    ):
-        raise TypeError(f"optimizer: expected a Keras optimiser, got {optimizer!r}.")
     settings = dict(
         seed=int(seed),
-        batch_size=min(int(batch_size or len(train[0])), len(train[0])),
+        batch_size=replicas.check_batch_size(min(int(batch_size or len(train[0])), len(train[0]))),
         # Keras 3 numbers its optimisers' names.
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
@@ -194,11 +202,11 @@ def fit(
             for path, parameter in parameter_dict(model).items()
         },
     )
-    optimizer.build(variables)
-
     run = Progress(settings=json.loads(json.dumps(settings, default=str)))
-    kept = chains.kept if chains else []
-    validation = Validation(model, held_out, variables + q_variables + kept) if held_out else None
+    with replicas.scope():
+        optimizer.build(variables)
+        everything = [*variables, *q_variables, *(chains.kept if chains else [])]
+        validation = Validation(model, held_out, everything) if held_out else None
     checkpoints = (
         Checkpoints(
             checkpoint_dir,
@@ -207,28 +215,40 @@ def fit(
             optimizer,
             validation.best if validation else (),
             chains and chains.sampler,
+            is_writer=replicas.is_chief,
         )
         if checkpoint_dir is not None
         else None
     )
-    with checkpoints or nullcontext():
+    with checkpoints or nullcontext(), replicas.watched(run):
         if checkpoints and checkpoints.restore() and run.step > steps:
             raise ValueError(
                 f"steps: expected at least the {run.step} that the run in checkpoint_dir "
                 f"{checkpoint_dir} has taken, got {steps}."
             )
+        replicas.check_agreement(run)
         batches = iter(minibatches(train, batch_size, seed, run.step, augmentation))
-        stepper = Steps(
-            model, batches, optimizer, variables, chains or natural, q_variables, seed, run.step
-        )
-        clock = Clock(int(steps), time_limit)
+        with replicas.scope():
+            stepper = Steps(
+                model,
+                batches,
+                optimizer,
+                variables,
+                chains or natural,
+                q_variables,
+                seed,
+                run.step,
+                replicas,
+            )
+        clock, pace = Clock(int(steps), time_limit), Pace()
         started = time.perf_counter() - run.seconds
         place = clock.place(run.step, run.seconds)
         count = 1
+        hidden = not (progress and replicas.is_chief)
         with (
             _num_data(model, len(train[0])),
             _advice(model, train, checkpoints),
-            _progress_bar(steps, place, time_limit, progress) as bar,
+            ProgressBar(steps, place, time_limit, hidden) as bar,
         ):
             while place < steps and not run.out_of_patience(patience):
                 # A call ends where something is due; results do not depend on where calls end.
@@ -237,24 +257,23 @@ def fit(
                 count = min(count, validate_at - place, save_at - place)
                 if decay is not None:
                     decay.place.assign(place)
-                called = time.perf_counter()
+                pace.start()
                 run.losses += stepper.take(count)
-                run.seconds = time.perf_counter() - started
+                # All workers go by the same clock, or they would not take the same steps.
+                run.seconds, seconds_per_step = replicas.agree(
+                    time.perf_counter() - started, pace.seconds() / count
+                )
                 run.times.append((run.step, run.seconds))
-                seconds_per_step = (time.perf_counter() - called) / count
-                count = int(np.clip(_SECONDS_PER_CALL / seconds_per_step, 1, _MAX_STEPS_PER_CALL))
-                if callback or monitor:
-                    count = 1
+                count = 1 if callback or monitor else pace.count(seconds_per_step)
                 place = clock.place(run.step, run.seconds)
                 if place >= min(validate_at, save_at):
                     stepper.check_parameters()
                 if validation and place >= validate_at:
-                    score = stepper.score(validation)
+                    (score,) = replicas.agree(stepper.score(validation))
                     run.validations.append((run.step, score))
                     if run.best == (run.step, score):
                         validation.keep()
-                bar.set_postfix(_shown(run, time_limit), refresh=False)
-                bar.update(place - bar.n)
+                bar.show(run, place)
                 run.seconds = time.perf_counter() - started
                 if checkpoints and (place >= save_at or run.out_of_patience(patience)):
                     checkpoints.save()
@@ -286,24 +305,6 @@ def _name(function: Callable[..., Any]) -> str:
 def _due(step: int, every: int, last: int) -> int:
     """The next step at which a thing is due that is done every so often and at the last step."""
     return min((step // every + 1) * every, last)
-
-
-def _progress_bar(steps: int, place: int, time_limit: float | None, progress: bool) -> tqdm:
-    """Of steps; or, where the time is limited, of the way to the end."""
-    options: dict[str, Any] = {"unit": "step"}
-    if time_limit is not None:
-        options = {"bar_format": "{percentage:3.0f}%|{bar}| {elapsed}{postfix}"}
-    return tqdm(total=steps, initial=place, disable=not progress, **options)
-
-
-def _shown(run: Progress, time_limit: float | None) -> dict[str, str]:
-    """What the progress bar says beside the way and the time."""
-    shown = {"elbo": f"{-run.losses[-1]:.5g}"}
-    if time_limit is not None:
-        shown = {"limit": f"{time_limit:.3g} s", "steps": str(run.step), **shown}
-    if run.validations:
-        shown["validation"] = f"{run.validations[-1][1]:.5g}"
-    return shown
 
 
 @contextmanager
@@ -357,12 +358,6 @@ def _check_data(
         raise TypeError(
             "model: expected one with training_loss(data), which does not hold its data, "
             f"got {type(model).__name__}."
-        )
-    if any(isinstance(variable, tf.distribute.DistributedValues) for variable in model.variables):
-        raise ValueError(
-            "model: expected one on a single device, got one made under a tf.distribute strategy: "
-            "there set_trainable has no effect, and natural gradients let replicas drift apart. Make "
-            "the model outside the strategy's scope, or write the loop with strategy.run and Adam."
         )
     if validation_data is not None and validation_fraction is not None:
         raise ValueError("validation_data, validation_fraction: expected one of them, got both.")

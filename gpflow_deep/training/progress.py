@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FitResult", "Progress", "TrainingError", "fingerprint"]
+__all__ = ["FitResult", "Progress", "ProgressBar", "TrainingError", "fingerprint"]
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 
 class TrainingError(RuntimeError):
@@ -122,6 +123,34 @@ class Progress:
             seconds=self.seconds,
             out_of_time=out_of_time,
         )
+
+
+class ProgressBar(tqdm):
+    """
+    Of a run's steps; or, where its time is limited, of the way to the end.
+
+    :param steps: Of the run.
+    :param place: Where it is on its clock.
+    :param time_limit: Of the run, or None.
+    :param hidden: Whether it is not to be seen.
+    """
+
+    def __init__(self, steps: int, place: int, time_limit: float | None, hidden: bool) -> None:
+        options: dict[str, Any] = {"unit": "step"}
+        if time_limit is not None:
+            options = {"bar_format": "{percentage:3.0f}%|{bar}| {elapsed}{postfix}"}
+        super().__init__(total=steps, initial=place, disable=hidden, **options)
+        self._time_limit = time_limit
+
+    def show(self, run: Progress, place: int) -> None:
+        """How far a run has come."""
+        shown = {"elbo": f"{-run.losses[-1]:.5g}"}
+        if self._time_limit is not None:
+            shown = {"limit": f"{self._time_limit:.3g} s", "steps": str(run.step), **shown}
+        if run.validations:
+            shown["validation"] = f"{run.validations[-1][1]:.5g}"
+        self.set_postfix(shown, refresh=False)
+        self.update(place - self.n)
 
 
 def fingerprint(arrays: Sequence[np.ndarray]) -> str:

@@ -18,6 +18,7 @@ from gpflow_deep.optimizers import NaturalGradient
 
 from .chains import MovingChains
 from .progress import TrainingError
+from .replicas import Replicas
 from .validation import Validation
 
 _ADVICE = (
@@ -70,6 +71,8 @@ class Steps:
     :param q_variables: What it updates.
     :param seed: Step i takes the random draws of (seed, i).
     :param start: Steps taken before.
+    :param replicas: That take a step together, each with a share of the batch: no less and no more than one of
+        them would with all of it, up to rounding.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Steps:
         q_variables: Sequence[tf.Variable],
         seed: int,
         start: int,
+        replicas: Replicas,
     ) -> None:
         self._model = model
         self._batches = batches
@@ -91,6 +95,7 @@ class Steps:
         if natural_gradient is not None:
             natural_gradient.iterations.assign(start)
         self._seed = seed
+        self._replicas = replicas
         self._step = tf.Variable(start, dtype=tf.int64, trainable=False)
         self._updated = [*self._variables, *q_variables]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
@@ -162,45 +167,74 @@ class Steps:
 
     def _one_step(self) -> tuple[tf.Tensor, tf.Tensor]:
         batch = self._batches.get_next()
-        seed = tf.stack([tf.constant(self._seed, tf.int64), self._step])
-        noise = (
-            self._model.draw_noise(batch[0].shape[0], seed=seed)
-            if hasattr(self._model, "draw_noise")
-            else None
-        )
+        loss, gradients, finite = self._replicas.run(self._evaluate, batch)
 
-        def loss_fn() -> tf.Tensor:
-            if noise is None:
-                return self._model.training_loss(batch)
-            objective = self._model.maximum_log_likelihood_objective(batch, noise=noise)
-            return -(objective + self._model.log_prior_density())
+        def update() -> tf.Tensor:
+            self._replicas.run(self._update, gradients)
+            return tf.constant(True)
 
+        # Loss and gradient are of the same parameters: what `previous` holds is known to be good.
+        finite = tf.cond(self._replicas.first(finite), update, lambda: tf.constant(False))
+        return self._replicas.first(loss), finite
+
+    def _evaluate(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[Any, list[tf.Tensor], Any]:
+        """In a replica: loss and gradients, and whether they are finite, the same in all replicas."""
+        own = tuple(self._replicas.share(part) for part in batch)
+        noise = self._noise(batch[0].shape[0], own[0].shape[0])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._updated)
-            loss = loss_fn()
+            loss = self._loss(own, noise)
         gradients = tape.gradient(
             loss, self._updated, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
+        # Every replica's loss estimates that of all data, with all of the divergence in it: so does the mean.
+        loss, *gradients = self._replicas.mean([loss, *gradients])
         finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(value)) for value in [loss, *gradients]]
         )
+        return loss, gradients, finite
 
-        def update() -> tf.Tensor:
-            for previous, variable in zip(self._previous, self._updated, strict=True):
-                previous.assign(variable)
-            others = len(self._variables)
-            if self._variables:
-                self._optimizer.apply_gradients(
-                    zip(gradients[:others], self._variables, strict=True)
-                )
-            if self._natural_gradient is not None:
-                self._natural_gradient.apply_gradients(gradients[others:], self._model)
-            self._step.assign_add(1)
-            return finite
+    def _noise(self, batch_size: int, own_size: int) -> Any:
+        """
+        The model's draws for this step, if it has any.
 
-        # Loss and gradient are of the same parameters: what `previous` holds is known to be good.
-        tf.cond(finite, update, lambda: finite)
-        return loss, finite
+        Every replica makes those of the whole batch and takes those of its points, so that they do not depend
+        on the number of replicas. Draws of inducing outputs are the same in all of them.
+        """
+        if not hasattr(self._model, "draw_noise"):
+            return None
+        seed = tf.stack([tf.constant(self._seed, tf.int64), self._step])
+        whole = self._model.draw_noise(batch_size, seed=seed)
+        if own_size == batch_size:
+            return whole
+        sizes = self._model.draw_noise(own_size, seed=seed)  # only their shapes are used
+
+        def own(draws: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+            axes = [axis for axis, n in enumerate(size.shape) if n != draws.shape[axis]]
+            return self._replicas.share(draws, axes[0]) if axes else draws
+
+        return tf.nest.map_structure(own, whole, sizes)
+
+    def _loss(self, batch: tuple[tf.Tensor, ...], noise: Any) -> tf.Tensor:
+        if noise is None:
+            return self._model.training_loss(batch)
+        objective = self._model.maximum_log_likelihood_objective(batch, noise=noise)
+        return -(objective + self._model.log_prior_density())
+
+    def _update(self, gradients: Sequence[tf.Tensor]) -> None:
+        """In a replica: one step of its copies."""
+        # They are averaged already. The optimisers of Keras 3 do not know the word; they are for one replica.
+        averaged = {"skip_gradients_aggregation": True} if self._replicas.number > 1 else {}
+        for previous, variable in zip(self._previous, self._updated, strict=True):
+            previous.assign(variable)
+        others = len(self._variables)
+        if self._variables:
+            self._optimizer.apply_gradients(
+                zip(gradients[:others], self._variables, strict=True), **averaged
+            )
+        if self._natural_gradient is not None:
+            self._natural_gradient.apply_gradients(gradients[others:], self._model, **averaged)
+        self._step.assign_add(1)
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:

@@ -242,15 +242,6 @@ def test_models_that_cannot_be_fitted_are_refused() -> None:
         quiet_fit(fixed, data)
 
 
-def test_models_made_for_several_devices_are_refused() -> None:
-    """There `set_trainable` has no effect: what was fixed would be trained."""
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = Line()
-    set_trainable(model.slope, False)
-    with pytest.raises(ValueError, match="model: expected one on a single device, .*set_trainable"):
-        quiet_fit(model)
-
-
 def test_integers_and_narrow_floats_are_widened_exactly() -> None:
     X, Y = make_data()
     X, Y = np.round(10.0 * X), np.round(Y)
