@@ -16,6 +16,7 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 
 from gpflow_deep.models import SampledDeepGP
+from gpflow_deep.numerics.compiled import compiled
 
 from .progress import Progress, TrainingError
 
@@ -57,6 +58,7 @@ class Replicas:
             self.num_workers = max(1, sum(len(addresses) for addresses in cluster.values()))
         #: Whether this worker is the one that writes checkpoints and shows progress.
         self.is_chief: bool = self.strategy.extended.should_checkpoint
+        self._gather = compiled(lambda x: self.strategy.gather(self.run(lambda: x), axis=0))
 
     def scope(self) -> AbstractContextManager[Any]:
         """Where variables are made that each replica has a copy of."""
@@ -150,7 +152,7 @@ class Replicas:
         own = np.array([numbers], np.float64)
         if self.num_workers == 1:
             return own
-        everyone = self.strategy.gather(self.run(lambda: tf.constant(own)), axis=0).numpy()
+        everyone = self._gather(tf.constant(own)).numpy()
         return everyone[:: self.number // self.num_workers]
 
     def check_agreement(self, run: Progress) -> None:
@@ -188,6 +190,6 @@ class Replicas:
             raise TrainingError(
                 f"Training ended after step {run.step}: a worker is gone, or can no longer be reached. Start all "
                 "workers again: with checkpoint_dir the same call goes on from the last checkpoint, to the same "
-                f"result.\n{str(error).splitlines()[0]}",
+                "result.",
                 run.step,
             ) from error

@@ -16,36 +16,36 @@ from gpflow_deep.training import TrainingError
 from tests.models.contract import values
 from tests.training.models import Weights, quiet_fit
 
-__all__: list[str] = []
+__all__ = ["SETTINGS"]
+
+SETTINGS: dict[str, Any] = dict(
+    steps=15,
+    learning_rate=0.1,
+    natural_gradient=0.1,
+    validation_fraction=0.2,
+    validate_every=5,
+)
 
 
-def main(folder: str, steps: int, killed_at: int) -> None:
+def main(folder: str, killed: int) -> None:
     """
     Fit.
 
-    :param killed_at: The step after which worker 1 is killed; 0 for none.
+    :param killed: Which worker dies on the way, after step 9; -1 for none.
     """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
         model = Weights()
 
     def kill(step: int, loss: float) -> None:
-        if step == killed_at and strategy.cluster_resolver.task_id == 1:
+        if step == 9 and strategy.cluster_resolver.task_id == killed:
             os._exit(9)
 
-    settings: dict[str, Any] = dict(
-        steps=steps,
-        learning_rate=0.1,
-        natural_gradient=0.1,
-        validation_fraction=0.2,
-        validate_every=5,
-        checkpoint_dir=folder,
-        checkpoint_every=6,
-        progress=True,
-        callback=kill,
-    )
+    saved: dict[str, Any] = dict(checkpoint_dir=folder, checkpoint_every=6)
     try:
-        result = quiet_fit(model, strategy=strategy, **settings)
+        result = quiet_fit(
+            model, strategy=strategy, progress=True, callback=kill, **saved, **SETTINGS
+        )
     except TrainingError as error:
         print(json.dumps({"error": str(error), "step": error.step}), flush=True)
         return
@@ -54,4 +54,4 @@ def main(folder: str, steps: int, killed_at: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
