@@ -6,7 +6,9 @@ Users with a loop of their own need none of it: the models have GPflow's `traini
 """
 
 from .data import minibatches
+from .files import read_files
 from .loop import fit
 from .progress import FitResult, TrainingError
+from .streams import Stream
 
-__all__ = ["FitResult", "TrainingError", "fit", "minibatches"]
+__all__ = ["FitResult", "Stream", "TrainingError", "fit", "minibatches", "read_files"]

@@ -17,7 +17,6 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 
-from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
 from gpflow_deep.validation import (
     check_memory,
@@ -29,20 +28,14 @@ from gpflow_deep.validation import (
 
 from .chains import moving_chains
 from .checkpoints import Checkpoints
+from .checks import check_data
 from .clock import Clock, Decay, Pace
-from .data import (
-    Augmentation,
-    Data,
-    as_float_data,
-    fit_to_model,
-    minibatches,
-    model_dtype,
-    split_validation,
-)
+from .data import Augmentation, Data, minibatches
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
 from .replicas import Replicas
-from .scales import far_columns, far_parameters, warn_of_scales
+from .scales import far_columns, far_parameters
 from .steps import Steps, natural_gradients
+from .streams import Stream
 from .validation import Validation
 
 _COPIES = 5  # of each parameter: itself, its last value, its gradient and Adam's two moments
@@ -50,7 +43,7 @@ _COPIES = 5  # of each parameter: itself, its last value, its gradient and Adam'
 
 def fit(
     model: gpflow.models.BayesianModel,
-    data: tuple[Any, Any] | tf.data.Dataset,
+    data: tuple[Any, Any] | tf.data.Dataset | Stream | Callable[[], Iterator[Any]],
     *,
     steps: int = 20_000,
     strategy: tf.distribute.Strategy | None = None,
@@ -95,13 +88,14 @@ def fit(
     :param data: X [N, D] and Y [N, P], or [N] for one column, finite (with
         :class:`gpflow_deep.likelihoods.MissingOutputs`, Y may have NaN); cast to the float type of the
         model's parameters. Or a `tf.data.Dataset` of such pairs, in batches or row by row: it must
-        have an end and fit into memory, since it is read once, and minibatches are drawn from all rows.
+        have an end and fit into memory, since it is read once, and minibatches are drawn from all rows. Or a
+        :class:`Stream`, or what it takes: a function that returns an iterator over pieces (rows counted
+        in a first pass where `model.num_data` is None), or a pair of `np.memmap`, neither ever all in memory.
     :param steps: Steps in all, those of a continued run included.
-    :param strategy: `tf.distribute.MirroredStrategy` or `MultiWorkerMirroredStrategy`, in whose scope model and
-        optimisers were made: every replica takes a share of each minibatch, so that the result is that of one
-        of them, up to rounding. All workers make the same call; of `checkpoint_dir`, which all have to see,
-        the chief writes and all read, and it alone shows progress. Where one is killed, the others end with
-        a TrainingError.
+    :param strategy: `tf.distribute.MirroredStrategy` or `MultiWorkerMirroredStrategy`, in whose scope model
+        and optimisers were made: every replica takes a share of each minibatch, and the result is that of one
+        replica up to rounding. All workers make the same call, with all data, and call `callback` and
+        `monitor`; the first alone shows progress and writes to `checkpoint_dir`, which all have to see.
     :param time_limit: Seconds in all, those of compilation and of a continued run included; None: no limit.
         Where they run out first, the run ends as it would after its last step: scored, saved, the best
         parameters kept. What is due every so many steps, the decay too, then goes by the clock: half of the
@@ -164,7 +158,10 @@ def fit(
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     replicas = Replicas(strategy)
     replicas.check(model, optimizer, natural_gradient)
-    train, held_out = _check_data(model, data, validation_data, validation_fraction, seed)
+    train, held_out = check_data(model, data, validation_data, validation_fraction, seed)
+    num_data, first = (
+        (train.num_data, train.first) if isinstance(train, Stream) else (len(train[0]), train)
+    )
     with replicas.scope():
         natural, q_variables = natural_gradients(natural_gradient, model)
         chains = moving_chains(sampler, model, steps, seed)
@@ -187,14 +184,14 @@ def fit(
     check_memory(_COPIES * numbers, what, "model")
     settings = dict(
         seed=int(seed),
-        batch_size=replicas.check_batch_size(min(int(batch_size or len(train[0])), len(train[0]))),
+        batch_size=replicas.check_batch_size(min(int(batch_size or num_data), num_data)),
         # Keras 3 numbers its optimisers' names.
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
         sampler=chains and repr(chains.sampler),
         augmentation=None if augmentation is None else _name(augmentation),
         validate_every=validate_every if held_out else None,
-        data=fingerprint(train),
+        data=fingerprint(first) + (f" of {num_data}" if isinstance(train, Stream) else ""),
         validation_data=fingerprint(held_out) if held_out else None,
         model=_description(model),
         parameters={
@@ -246,8 +243,9 @@ def fit(
         count = 1
         hidden = not (progress and replicas.is_chief)
         with (
-            _num_data(model, len(train[0])),
-            _advice(model, train, checkpoints),
+            _num_data(model, num_data),
+            train.own_failures() if isinstance(train, Stream) else nullcontext(),
+            _advice(model, first, checkpoints),
             ProgressBar(steps, place, time_limit, hidden) as bar,
         ):
             while place < steps and not run.out_of_patience(patience):
@@ -342,38 +340,3 @@ def _num_data(model: gpflow.models.BayesianModel, num_data: int) -> Iterator[Non
         yield
     finally:
         model.num_data = before
-
-
-def _check_data(
-    model: gpflow.models.BayesianModel,
-    data: Any,
-    validation_data: Any,
-    validation_fraction: float | None,
-    seed: int,
-) -> tuple[Data, Data | None]:
-    """What to train on and what to hold out, cast and checked against the model."""
-    if not hasattr(model, "training_loss") or isinstance(
-        model, gpflow.models.InternalDataTrainingLossMixin
-    ):
-        raise TypeError(
-            "model: expected one with training_loss(data), which does not hold its data, "
-            f"got {type(model).__name__}."
-        )
-    if validation_data is not None and validation_fraction is not None:
-        raise ValueError("validation_data, validation_fraction: expected one of them, got both.")
-    dtype = model_dtype(model)
-    missing = isinstance(getattr(model, "likelihood", None), MissingOutputs)
-    train = fit_to_model("data", as_float_data("data", data, dtype, missing=missing), model)
-    warn_of_scales("data", train, model)
-    num_data = getattr(model, "num_data", None)
-    if num_data is not None and num_data != len(train[0]):
-        raise ValueError(
-            f"model.num_data: expected the number of rows of data, {len(train[0])}, or None, "
-            f"got {num_data}."
-        )
-    if validation_fraction is not None:
-        return split_validation(train, validation_fraction, seed)
-    if validation_data is None:
-        return train, None
-    held_out = as_float_data("validation_data", validation_data, dtype, missing=missing)
-    return train, fit_to_model("validation_data", held_out, model)

@@ -1,4 +1,4 @@
-"""The replicas that share a training step: one, those of a machine's devices, or those of several machines."""
+"""The replicas that share a training step: one, those of a machine, or those of several."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Replicas:
         if not isinstance(self.strategy, _STRATEGIES):
             if any(isinstance(v, tf.distribute.DistributedValues) for v in model.variables):
                 raise ValueError(
-                    "model: expected one made for a single device, got one made in the scope of a strategy of "
-                    "tf.distribute: give fit that strategy too."
+                    "model: expected one made for a single device, got one made in the scope of a strategy"
+                    " of tf.distribute: give fit that strategy too."
                 )
             return
         if not isinstance(optimizer, tf_keras.optimizers.Optimizer | None):
@@ -89,16 +89,16 @@ class Replicas:
             )
         if isinstance(model, SampledDeepGP):
             raise ValueError(
-                "model: expected one without chains for a strategy, got SampledDeepGP. Chains are independent: "
-                "run one model with a seed of its own on each device."
+                "model: expected one without chains for a strategy, got SampledDeepGP. Chains are"
+                " independent: run one model with a seed of its own on each device."
             )
         parts = dict(model=model, optimizer=optimizer, natural_gradient=natural_gradient)
         for name, part in parts.items():
             variables = getattr(part, "variables", ())
             if {getattr(v, "distribute_strategy", None) for v in variables} - {self.strategy}:
                 raise ValueError(
-                    f"{name}: expected one made, with all that it is made of, in the scope of the strategy that "
-                    "fit is given (with strategy.scope(): ...), got one made elsewhere."
+                    f"{name}: expected one made, with all that it is made of, in the scope of the strategy"
+                    " that fit is given (with strategy.scope(): ...), got one made elsewhere."
                 )
         for variable in model.variables:
             # GPflow sets it on what holds the copies, and TensorFlow reads it from them.
@@ -113,8 +113,8 @@ class Replicas:
         """
         if batch_size % self.number:
             raise ValueError(
-                f"batch_size: expected a multiple of {self.number}, of which each replica takes its share, got "
-                f"{batch_size} rows."
+                f"batch_size: expected a multiple of {self.number}, as each replica takes an equal share,"
+                f" got {batch_size} rows."
             )
         return batch_size
 
@@ -166,13 +166,13 @@ class Replicas:
         everyone = self._of_all_workers(mark, run.step)
         if len(set(everyone[:, 0])) > 1:
             raise ValueError(
-                "strategy: expected all workers to call fit with the same data, model and settings, got others "
-                "in some of them."
+                "strategy: expected all workers to call fit with the same data, model and settings, got"
+                " others in some of them."
             )
         if len(set(everyone[:, 1])) > 1:
             raise ValueError(
-                "checkpoint_dir: expected a folder that all workers see, got one that leaves them at the steps "
-                f"{', '.join(str(int(step)) for step in everyone[:, 1])}."
+                "checkpoint_dir: expected a folder that all workers see, got one that leaves them at the"
+                f" steps {', '.join(str(int(step)) for step in everyone[:, 1])}."
             )
 
     @contextmanager
@@ -188,8 +188,8 @@ class Replicas:
             if self.num_workers == 1:
                 raise
             raise TrainingError(
-                f"Training ended after step {run.step}: a worker is gone, or can no longer be reached. Start all "
-                "workers again: with checkpoint_dir the same call goes on from the last checkpoint, to the same "
-                "result.",
+                f"Training ended after step {run.step}: a worker is gone, or can no longer be reached."
+                " Start all workers again: with checkpoint_dir the same call goes on, to the same result,"
+                " from the last checkpoint.",
                 run.step,
             ) from error

@@ -71,8 +71,7 @@ class Steps:
     :param q_variables: What it updates.
     :param seed: Step i takes the random draws of (seed, i).
     :param start: Steps taken before.
-    :param replicas: That take a step together, each with a share of the batch: no less and no more than one of
-        them would with all of it, up to rounding.
+    :param replicas: That take each step together, as one of them would up to rounding.
     """
 
     def __init__(

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpflow_deep.likelihoods import MissingOutputs
-from gpflow_deep.training import data as training_data
-from gpflow_deep.training import fit, minibatches
+from gpflow_deep.training import checks, fit, minibatches
 from gpflow_deep.training.data import hold_out, split_validation
 from tests.training.models import (
     CountingSVGP,
@@ -344,7 +343,7 @@ def uneven() -> Any:
 def test_datasets_that_cannot_be_read(
     make: Callable[..., Any], error: type[Exception], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_data, "_MAX_DATASET_BYTES", 10_000)
+    monkeypatch.setattr(checks, "_MAX_DATASET_BYTES", 10_000)
     whole = tf.data.Dataset.from_tensor_slices(make_data()).batch(20)
     with pytest.raises(error, match=f"(?s)data: .*{named}|of data: .*{named}"):
         quiet_fit(Line(), make(whole))

@@ -1,0 +1,229 @@
+"""Data that are read in passes: every row once, the same batches for a seed, and nothing kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpflow_deep.training import Stream, minibatches, read_files
+from tests.training.models import (
+    Killed,
+    Line,
+    N,
+    Weights,
+    assert_same,
+    kill_at,
+    make_data,
+    quiet_fit,
+)
+
+DATA = make_data()
+
+
+def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows of DATA, by uneven pieces."""
+    return zip(*(np.split(array, [5, 6, 31]) for array in DATA), strict=True)
+
+
+def mapped(folder: Path, mode: Any = "r") -> tuple[np.memmap, np.memmap]:
+    """DATA in one file, as views of it."""
+    np.save(folder / "rows.npy", np.hstack(DATA))
+    rows = np.load(folder / "rows.npy", mmap_mode=mode)
+    assert isinstance(rows[:, :2], np.memmap)
+    return rows[:, :2], rows[:, 2:]
+
+
+def batches(stream: Stream, size: int, start: int = 0, seed: int = 0) -> Iterator[Any]:
+    return minibatches(stream, size, seed, start).as_numpy_iterator()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    batch_size=st.integers(1, 12),
+    buffer_size=st.integers(1, 30),
+    start=st.integers(0, 20),
+)
+def test_batches_are_the_rows_of_each_pass(
+    sizes: list[int], batch_size: int, buffer_size: int, start: int
+) -> None:
+    """Whatever the pieces: full batches of distinct rows, and the same ones from any start."""
+    N = sum(sizes)
+    batch_size = min(batch_size, N)
+    rows = np.arange(float(N))[:, None]
+    parts = np.split(rows, np.cumsum(sizes)[:-1])
+    stream = Stream(lambda: zip(parts, parts, strict=True), buffer_size=buffer_size)
+    per_pass = N // batch_size
+    whole = list(islice(stream._groups(batch_size, 3, 0), 40))
+    X = np.concatenate([X for X, _ in whole])[: 3 * per_pass]
+    for number in range(len(X) // per_pass):
+        one_pass = X[number * per_pass : (number + 1) * per_pass].ravel()
+        assert len(np.unique(one_pass)) == per_pass * batch_size
+    later, _ = next(stream._groups(batch_size, 3, start))
+    everything = np.concatenate([X for X, _ in whole])
+    if start < len(everything):
+        np.testing.assert_array_equal(later[0], everything[start])
+
+
+def test_inputs_and_targets_stay_together_and_are_mixed() -> None:
+    stream = Stream(pieces)
+    X, Y = (
+        np.concatenate(parts) for parts in zip(*islice(batches(stream, 10), N // 10), strict=True)
+    )
+    order = np.argsort(X[:, 0])
+    expected = np.argsort(DATA[0][:, 0])
+    np.testing.assert_array_equal(X[order], DATA[0][expected])
+    np.testing.assert_array_equal(Y[order], DATA[1][expected])
+    assert not np.array_equal(X[:10], DATA[0][:10])
+    other = next(batches(stream, 10, seed=1))
+    assert not np.array_equal(other[0], X[:10])
+
+
+def test_all_rows_at_once_are_the_rows_in_memory() -> None:
+    halved = Stream(pieces).map(lambda X, Y: (X, 0.5 * Y))
+    losses = [
+        quiet_fit(Weights(), data, steps=1, batch_size=None).history["loss"][0]
+        for data in (halved, (DATA[0], 0.5 * DATA[1]))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("source", ["function", "memmap", "dataset", "files"])
+def test_a_killed_run_goes_on_to_the_same_result(source: str, tmp_path: Path) -> None:
+    def data() -> Any:
+        if source == "function":
+            return pieces
+        if source == "memmap":
+            return mapped(tmp_path)
+        if source == "dataset":
+            return Stream(tf.data.Dataset.from_tensor_slices(DATA).batch(7).as_numpy_iterator)
+        for number, (X, Y) in enumerate(pieces()):
+            table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y[:, 0]})
+            table.to_csv(tmp_path / f"part-{number}.csv", index=False)
+        return read_files(tmp_path / "part-*.csv", targets=["y"])
+
+    settings: dict[str, Any] = dict(learning_rate=0.1, validation_data=DATA, validate_every=5)
+    whole, resumed = Line(), Line()
+    expected = quiet_fit(whole, data(), **settings)
+    settings |= dict(checkpoint_dir=tmp_path / "run", checkpoint_every=5)
+    with pytest.raises(Killed):
+        quiet_fit(Line(), data(), callback=kill_at(8), **settings)
+    result = quiet_fit(resumed, data(), **settings)
+    assert_same(whole, resumed)
+    np.testing.assert_array_equal(result.history["loss"], expected.history["loss"])
+    assert whole.slope.numpy() != Line().slope.numpy()
+    assert whole.seen_num_data == [N]
+
+
+def test_pages_of_private_copies_are_kept(tmp_path: Path) -> None:
+    X, Y = mapped(tmp_path, mode="c")
+    X[:] = 3.0
+    stream = Stream((X, Y))
+    for _ in range(2):
+        assert all((piece == 3.0).all() for piece, _ in stream)
+    X, Y = mapped(tmp_path, mode="r+")
+    Y[:] = 4.0
+    stream = Stream((X, Y))
+    for _ in range(2):
+        assert all((targets == 4.0).all() for _, targets in stream)
+
+
+def test_sample_is_uniform_and_without_replacement() -> None:
+    rows = np.arange(20.0)[:, None]
+    stream = Stream((rows, -rows))
+    counts = np.zeros(20)
+    for seed in range(300):
+        X, Y = stream.sample(5, seed)
+        assert len(np.unique(X)) == 5 and (X == -Y).all()
+        counts[X[:, 0].astype(int)] += 1
+    # Each is drawn with probability 1/4: five standard deviations of a binomial.
+    assert np.abs(counts - 75.0).max() < 5.0 * np.sqrt(300 * 0.25 * 0.75)
+    assert len(stream.sample(50)[0]) == 20
+
+
+def test_files(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"a": np.arange(7.0), "y": np.arange(7), "b": np.ones(7)})
+    table[:3].to_parquet(tmp_path / "1.parquet")
+    table[3:].to_parquet(tmp_path / "2.parquet")
+    stream = read_files(tmp_path / "*.parquet", targets=["y"])
+    assert stream.num_data == 7
+    X, Y = (np.concatenate(parts) for parts in zip(*stream, strict=True))
+    np.testing.assert_array_equal(X, table[["a", "b"]])
+    np.testing.assert_array_equal(Y, table[["y"]])
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="pattern: expected the paths of files"):
+        read_files(tmp_path / "*.csv", targets=["y"])
+    (tmp_path / "1.csv").write_text("a,y\n1.0,2.0\n")
+    with pytest.raises(ValueError, match=r"targets: expected a list .*\['a', 'y'\], got \['z'\]"):
+        read_files(tmp_path / "*.csv", targets=["z"])
+    with pytest.raises(ValueError, match="targets: expected a list .*got 'y'"):
+        read_files(tmp_path / "*.csv", targets="y")
+    with pytest.raises(ValueError, match="inputs: expected a list"):
+        read_files(tmp_path / "*.csv", targets=["a", "y"])
+    (tmp_path / "1.txt").write_text("a,y\n")
+    with pytest.raises(ValueError, match="pattern: expected files of one kind.* got .csv, .txt"):
+        read_files(tmp_path / "1.*", targets=["y"])
+    (tmp_path / "1.csv").write_text("a,y\nred,2.0\n")
+    with pytest.raises(TypeError, match="X of data: expected real numbers"):
+        quiet_fit(Line(), read_files(tmp_path / "*.csv", targets=["y"]))
+
+
+class _Classifier(gpflow.models.SVGP):
+    """Whose targets are 0 or 1."""
+
+    def __init__(self) -> None:
+        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
+        super().__init__(kernel, likelihood, DATA[0][:3].copy())
+
+
+def _fails() -> Iterator[Any]:
+    yield DATA
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    "stream,error,message",
+    [
+        (Stream(_fails, num_data=2 * N), OSError, "the disk is gone"),
+        (Stream(pieces, num_data=N + 5), ValueError, "num_data = 65 rows in every pass, got 60"),
+        (Stream(pieces, num_data=N - 5), ValueError, "num_data = 55 rows in every pass, got 60"),
+        (
+            Stream(lambda: iter([DATA, (DATA[0] * np.nan, DATA[1])]), num_data=2 * N),
+            ValueError,
+            "X of data: expected values that are finite",
+        ),
+        (Stream(lambda: iter([])), ValueError, "expected a stream with rows, got none"),
+        (Stream(lambda: iter([1])), TypeError, "expected a stream of pairs"),
+    ],
+    ids=["fails", "fewer", "more", "nan", "empty", "no pairs"],
+)
+def test_streams_that_cannot_be_read(stream: Stream, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        quiet_fit(Line(), stream, steps=40)
+
+
+def test_arguments_that_do_not_fit_a_stream() -> None:
+    with pytest.raises(ValueError, match="validation_fraction: expected None for a stream"):
+        quiet_fit(Line(), pieces, validation_fraction=0.1)
+    with pytest.raises(TypeError, match="source: expected a function"):
+        Stream([1, 2, 3])
+    with pytest.raises(ValueError, match="source: expected arrays of the same length"):
+        Stream((DATA[0], DATA[1][1:]))
+    with pytest.raises(ValueError, match="num_data"):
+        Stream(pieces, num_data=0)
+    half = np.full_like(DATA[1], 0.5)
+    later = Stream(lambda: iter([(DATA[0], np.ones_like(half)), (DATA[0], half)]))
+    with pytest.raises(ValueError, match="Y of data"):
+        quiet_fit(_Classifier(), later, steps=9)
