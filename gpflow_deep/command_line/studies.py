@@ -92,7 +92,18 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="JSON lines, one a run, are added to this file.",
 )
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar for each run.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs at a time, each in a process with its share of the cores.",
+)
+@click.option(
+    "--progress/--no-progress",
+    default=True,
+    help="Show a progress bar for each run, where there is one at a time.",
+)
 @_setting_options
 def benchmark(
     models: tuple[str, ...],
@@ -102,6 +113,7 @@ def benchmark(
     layers: tuple[int, ...],
     seed: int,
     output: Path,
+    jobs: int,
     progress: bool,
     **settings: Any,
 ) -> None:
@@ -111,8 +123,8 @@ def benchmark(
     Models that bear a paper's name have that paper's settings, all others those of Lindinger et al. 2020,
     save for the options given.
 
-    Give the same command again after an interruption: finished runs are skipped, the interrupted
-    one goes on from its last checkpoint. `gpflow-deep report` makes tables and figures of the
+    Give the same command again after an interruption: finished runs are skipped, interrupted
+    ones go on from their last checkpoints. `gpflow-deep report` makes tables and figures of the
     output.
     """
     # TensorFlow takes seconds to import: not for --help, nor for an option that is wrong.
@@ -134,7 +146,7 @@ def benchmark(
                 seed=seed,
                 settings=chosen,
             )
-        failed = run_all(runs, output, progress=progress, echo=click.echo)
+        failed = run_all(runs, output, jobs=jobs, progress=progress, echo=click.echo)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if failed:

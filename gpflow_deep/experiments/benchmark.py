@@ -9,11 +9,13 @@ Neither the scaling nor the inducing inputs see held-out or test points.
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from joblib import Parallel, cpu_count, delayed
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators.files import check_writable
@@ -33,11 +36,15 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
+from gpflow_deep.validation import check_positive_integer
 
 __all__ = ["execute", "plan", "run_all"]
 
 #: Evaluations of the final objective that are averaged.
 _OBJECTIVE_DRAWS = 20
+
+#: What TensorFlow and the libraries beneath it read when they start.
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 _VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 
@@ -89,6 +96,7 @@ def run_all(
     runs: Sequence[Run],
     output: Path | str,
     *,
+    jobs: int = 1,
     progress: bool = True,
     echo: Callable[[str], None] = print,
 ) -> list[Run]:
@@ -96,41 +104,86 @@ def run_all(
     Execute the runs that `output` does not hold yet, and add each as it is finished.
 
     Called again with the same arguments after a kill, it skips the finished runs and takes up the
-    interrupted one at its last checkpoint. A run that fails, for whatever reason, is reported and left
+    interrupted ones at their last checkpoints. A run that fails, for whatever reason, is reported and left
     out, and so is one that another process is at.
 
-    :param runs: what to do, in this order.
+    :param runs: what to do, begun in this order.
     :param output: file of JSON lines (see `Results`).
-    :param progress: whether to show a progress bar for each run.
+    :param jobs: how many runs at a time, each in a process with an equal share of the cores, where models of
+        your own are known only if importing this package registers them.
+    :param progress: whether to show a progress bar for each run, one at a time.
     :param echo: takes the lines of the report on what is being done.
     :return: the runs that failed.
-    :raises OSError: where `output` cannot be written: before the first run.
+    :raises OSError: where `output` cannot be written: before the first run. Where the system kills a process,
+        it is a ChildProcessError.
     """
+    jobs = check_positive_integer(jobs, "jobs")
     check_writable(Path(output).parent)
     results = Results(output)
-    failed = []
-    for number, run in enumerate(runs, start=1):
-        checkpoint_dir = results.checkpoint_dir(run.key)
-        heading = f"[{number}/{len(runs)}] {run}"
-        # Read again for every run: another process may have finished it meanwhile.
-        if any(record["key"] == run.key for record in results.read()):
-            echo(f"{heading}: finished before")
-        else:
-            echo(heading)
-            try:
-                record, points = execute(run, checkpoint_dir=checkpoint_dir, progress=progress)
-                results.append(run, record, points)
-            # A list takes days: no fault of one run, its data or the disk may cost the others.
-            except Exception as error:
-                echo(f"    failed: {error or type(error).__name__}")
-                failed.append(run)
-                continue
-            scores = record["metrics"]
-            echo("    " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    failed: list[Run] = []
+
+    def begin() -> Iterator[Any]:
+        for number, run in enumerate(runs, start=1):
+            heading = f"[{number}/{len(runs)}] {run}"
+            # Read again for every run: another process may have finished it meanwhile.
+            if any(record["key"] == run.key for record in results.read()):
+                echo(f"{heading}: finished before")
+                shutil.rmtree(results.checkpoint_dir(run.key), ignore_errors=True)
+            else:
+                echo(heading)
+                folder = results.checkpoint_dir(run.key)
+                # Runs at a time end in any order: then what is said of one names it again.
+                name = "   " if jobs == 1 else f"{heading}:"
+                yield delayed(_attempt)(name, run, folder, progress and jobs == 1)
+
+    for name, run, outcome in _in_processes(jobs, begin()):
+        try:
+            if isinstance(outcome, str):
+                raise RuntimeError(outcome)
+            record, points = outcome
+            results.append(run, record, points)
+        except Exception as error:
+            echo(f"{name} failed: {error}")
+            failed.append(run)
+            continue
+        scores = record["metrics"]
+        echo(f"{name} " + ", ".join(f"{key} {value:.4g}" for key, value in scores.items()))
         # Only now: up to the line in the file, the checkpoint is all that there is of the run.
-        shutil.rmtree(checkpoint_dir, ignore_errors=True)
-        gc.collect()
+        shutil.rmtree(results.checkpoint_dir(run.key), ignore_errors=True)
     return failed
+
+
+def _in_processes(jobs: int, tasks: Iterable[Any]) -> Iterator[Any]:
+    """
+    What tasks return as they are done, so many at a time; together they have a thread for each core.
+
+    :raises ChildProcessError: one of the processes was killed.
+    """
+    threads = str(max(1, cpu_count() // jobs))
+    given = {name: threads for name in _THREADS if name not in os.environ and jobs > 1}
+    os.environ.update(given)
+    parallel = Parallel(jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
+    try:
+        yield from parallel(tasks)
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "jobs: a run's process was killed, for want of memory perhaps. The same command goes on with what"
+            " is not finished; fewer jobs take less memory."
+        ) from error
+    finally:
+        for name in given:
+            del os.environ[name]
+
+
+def _attempt(name: str, run: Run, checkpoint_dir: Path, progress: bool) -> tuple[str, Run, Any]:
+    """What :func:`execute` returns, or in words why it does not; in a process of its own, perhaps."""
+    try:
+        return name, run, execute(run, checkpoint_dir=checkpoint_dir, progress=progress)
+    # A list takes days: no fault of one run, its data or the disk may cost the others.
+    except Exception as error:
+        return name, run, str(error) or type(error).__name__
+    finally:
+        gc.collect()
 
 
 def execute(
