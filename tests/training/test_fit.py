@@ -19,7 +19,7 @@ from gpflow.utilities import read_values, set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
 from gpflow_deep.training import minibatches
-from gpflow_deep.training.clock import Clock, Decay
+from gpflow_deep.training.clock import Clock, Decay, Pace
 from tests.training.models import (
     CountingSVGP,
     Killed,
@@ -330,3 +330,24 @@ def test_progress_bar_of_limited_time(capfd: pytest.CaptureFixture[str]) -> None
     quiet_fit(Line(), time_limit=100.0, progress=True)
     shown = capfd.readouterr().err
     assert "100%" in shown and "limit=100 s" in shown and "steps=12" in shown
+
+
+@pytest.mark.parametrize(
+    "wall,own,count",
+    [
+        (0.0099, 0.0099, 10),  # alone on its core
+        (0.099, 0.0099, 10),  # ten others on it
+        (0.0099, 0.02, 10),  # two threads
+        (0.099, 0.001, 10),  # on an accelerator: calls of a second at most
+        (5.0, 5.0, 1),
+        (1e-5, 1e-5, 200),
+    ],
+)
+def test_steps_of_a_call_do_not_depend_on_the_load(
+    wall: float, own: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = Pace()
+    clocks = iter([np.zeros(2), np.array([wall, own])])
+    monkeypatch.setattr(pace, "_now", lambda: next(clocks))
+    pace.start()
+    assert pace.count(pace.seconds()) == count
