@@ -157,8 +157,8 @@ def fit(
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     replicas = Replicas(strategy)
-    replicas.check(model, optimizer, natural_gradient)
     train, held_out = check_data(model, data, validation_data, validation_fraction, seed)
+    replicas.check(model, optimizer, natural_gradient)
     num_data, first = (
         (train.num_data, train.first) if isinstance(train, Stream) else (len(train[0]), train)
     )

@@ -111,18 +111,18 @@ class Steps:
         try:
             losses, finite = self._take(tf.constant(count))
         except tf.errors.InvalidArgumentError as error:
-            raise self.failure(_reason(error), int(self._step) + 1) from error
+            raise self.failure(_reason(error), int(self._step.numpy()) + 1) from error
         losses = losses.numpy().tolist()
         if not finite:
             what = "the loss" if not np.isfinite(losses[-1]) else "the gradient"
             what = f"{what} is not finite (loss {losses[-1]})."
-            raise self.failure(what, int(self._step) + 1, losses[-1])
+            raise self.failure(what, int(self._step.numpy()) + 1, losses[-1])
         return losses
 
     def check_parameters(self) -> None:
         """Raise a TrainingError unless all parameters are finite."""
         if not all(np.isfinite(variable.numpy()).all() for variable in self._updated):
-            raise self.failure("its update left parameters that are not finite.", int(self._step))
+            raise self.failure("its update left parameters that are not finite.", int(self._step.numpy()))
 
     def score(self, validation: Validation) -> float:
         """
@@ -134,10 +134,10 @@ class Steps:
             score = validation.score()
         except tf.errors.InvalidArgumentError as error:
             raise self.failure(
-                f"the validation failed. {_reason(error)}", int(self._step)
+                f"the validation failed. {_reason(error)}", int(self._step.numpy())
             ) from error
         if np.isnan(score):
-            raise self.failure("the validation score is NaN.", int(self._step))
+            raise self.failure("the validation score is NaN.", int(self._step.numpy()))
         return score
 
     def failure(self, what: str, step: int, loss: float = float("nan")) -> TrainingError:

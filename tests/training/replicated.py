@@ -18,9 +18,9 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
-from gpflow_deep.training import fit
+from gpflow_deep.training import TrainingError, fit
 from tests.models.contract import X, Y, make_model, values
-from tests.training.models import Killed, Weights, kill_at, quiet_fit
+from tests.training.models import Killed, Line, Weights, kill_at, quiet_fit
 
 __all__: list[str] = []
 
@@ -118,6 +118,23 @@ def _fixed(strategy: tf.distribute.Strategy) -> None:
     _report("set_trainable", fixed=bool(all(fixed)), freed=freed)
 
 
+def _failure(strategy: tf.distribute.Strategy) -> None:
+    """A loss that is not finite leaves the parameters before it in all replicas."""
+    with strategy.scope():
+        model = Line(3, lambda loss, slope: loss + np.nan)
+    step = 0
+    try:
+        quiet_fit(model, strategy=strategy, learning_rate=0.1)
+    except TrainingError as error:
+        step = error.step
+    _report(
+        "failure",
+        equal=_replicas_are_equal(model, strategy),
+        step=step,
+        slope=float(model.slope.numpy()[0]),
+    )
+
+
 def _refusals(strategy: tf.distribute.Strategy) -> None:
     own = tf_keras.optimizers.Adam(0.1)
     natural = NaturalGradient(0.1)
@@ -145,6 +162,7 @@ def main() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     _runs(strategy, Path(sys.argv[1]))
     _fixed(strategy)
+    _failure(strategy)
     _refusals(strategy)
     _families(strategy)
 

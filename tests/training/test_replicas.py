@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 
@@ -52,6 +53,12 @@ def test_one_progress_bar(found: dict[str, Any]) -> None:
 
 def test_set_trainable_reaches_the_replicas(found: dict[str, Any]) -> None:
     assert found["set_trainable"]["fixed"] and found["set_trainable"]["freed"]
+
+
+def test_failure_gives_back_the_parameters_before_it(found: dict[str, Any]) -> None:
+    result = found["failure"]
+    assert result["equal"] and result["step"] == 4
+    assert np.isfinite(result["slope"]) and result["slope"] != 0.5
 
 
 @pytest.mark.parametrize(
