@@ -122,7 +122,9 @@ class Steps:
     def check_parameters(self) -> None:
         """Raise a TrainingError unless all parameters are finite."""
         if not all(np.isfinite(variable.numpy()).all() for variable in self._updated):
-            raise self.failure("its update left parameters that are not finite.", int(self._step.numpy()))
+            raise self.failure(
+                "its update left parameters that are not finite.", int(self._step.numpy())
+            )
 
     def score(self, validation: Validation) -> float:
         """
