@@ -9,16 +9,18 @@ from pathlib import Path
 from setuptools import setup
 
 _FOLDER = Path(__file__).parent
-_RELATIVE_LINK = re.compile(r"!?\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+_RELATIVE = r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)"
 
 
 def long_description() -> str:
-    """With links into the repository, where setup.cfg has its url; else with the files' names."""
+    """With links into the repository, where setup.cfg has its url; else with the files' names, and without pictures."""
     config = ConfigParser(interpolation=None)
     config.read(_FOLDER / "setup.cfg")
     url = config["metadata"].get("url")
+    picture = rf"![\1]({url}/raw/main/\2)" if url else ""
     link = rf"[\1]({url}/blob/main/\2)" if url else r"\1 (`\2`)"
-    return _RELATIVE_LINK.sub(link, (_FOLDER / "README.md").read_text(encoding="utf-8"))
+    readme = (_FOLDER / "README.md").read_text(encoding="utf-8")
+    return re.sub(_RELATIVE, link, re.sub("!" + _RELATIVE, picture, readme))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ notebooks, reports and tables are brought there before it starts.
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 from pathlib import Path
 
@@ -22,9 +20,6 @@ def gather(folder: Path) -> None:
     for place in ("notebooks", "benchmarks/results"):
         _copy(_ROOT / place, folder / place)
     recorded.write(folder / "tables")
-    picture = folder / "figures" / "jump.png"
-    picture.parent.mkdir()
-    picture.write_bytes(_first_picture(_ROOT / "notebooks" / "structured_deep_gp.ipynb"))
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -33,15 +28,3 @@ def _copy(source: Path, target: Path) -> None:
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
-
-
-def _first_picture(notebook: Path) -> bytes:
-    cells = json.loads(notebook.read_text())["cells"]
-    outputs = (output for cell in cells for output in cell.get("outputs", []))
-    return base64.b64decode(
-        next(
-            output["data"]["image/png"]
-            for output in outputs
-            if "image/png" in output.get("data", {})
-        )
-    )

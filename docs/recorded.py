@@ -1,13 +1,22 @@
-"""Tables of the site that are made of the recorded runs, so that they cannot disagree with them."""
+"""
+Tables of the site that are made of the recorded runs, so that they cannot disagree with them.
+
+    python docs/recorded.py README.md     # renews the one in the README; a test says when it is out of date
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
+
+from gpflow_deep.experiments.ranks import critical_distance
 
 _RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
@@ -91,6 +100,86 @@ def predictive(metric: str) -> str:
     return _table(["data set", *models], rows)
 
 
+#: What the panel compares, as its files and its readers call it.
+_PEERS = {
+    "default": "our default",
+    "boosting": "gradient boosting",
+    "forest": "random forest",
+    "ngboost": "NGBoost",
+}
+
+
+def panel(metric: str) -> tuple[list[str], np.ndarray]:
+    """
+    Regression sets, and scores [sets, peers]: means over the splits that default, boosting and forest were run on.
+
+    NaN where a peer lacks one of them. Of several runs the last counts.
+    """
+    found = {
+        (run["dataset"], run["method"], run["split"]): run[metric]
+        for run in _runs("panel.jsonl")
+        if "crps" in run
+    }
+    datasets = list(dict.fromkeys(dataset for dataset, *_ in found))
+    table = np.full((len(datasets), len(_PEERS)), np.nan)
+    for row, dataset in zip(table, datasets):
+        splits = set.intersection(
+            *(
+                {split for (d, m, split) in found if (d, m) == (dataset, method)}
+                for method in ("default", "boosting", "forest")
+            )
+        )
+        for column, method in enumerate(_PEERS):
+            scores = [found.get((dataset, method, split), np.nan) for split in splits]
+            row[column] = np.mean(scores) if scores else np.nan
+    return datasets, table
+
+
+def panel_scores(metric: str) -> str:
+    """A line a data set."""
+    datasets, table = panel(metric)
+    rows = [
+        [dataset, *("" if np.isnan(score) else f"{score:.3g}" for score in row)]
+        for dataset, row in zip(datasets, table)
+    ]
+    return _table(["data set", *_PEERS.values()], rows)
+
+
+def panel_summary() -> str:
+    """Ranks, coverage and cost over the sets that all of the panel's peers have been run on."""
+    _, densities = panel("log_density")
+    whole = np.isfinite(densities).all(axis=1)
+    rows = []
+    for label, metric, sign in (
+        ("average rank in log density", "log_density", -1.0),
+        ("average rank in CRPS", "crps", 1.0),
+        ("average rank in RMSE", "rmse", 1.0),
+    ):
+        ranks = rankdata(sign * panel(metric)[1][whole], axis=1).mean(axis=0)
+        rows.append([label, *(f"{rank:.1f}" for rank in ranks)])
+    for label, metric, form in (
+        ("test targets in the 95% interval", "coverage95", "{:.1%}"),
+        ("processor seconds a fit, mean", "seconds", "{:.0f}"),
+        ("peak memory, MB, mean", "peak_mb", "{:.0f}"),
+    ):
+        means = panel(metric)[1][whole].mean(axis=0)
+        rows.append([label, *map(form.format, means)])
+    distance = critical_distance(len(_PEERS), int(whole.sum()))
+    heading = f"{whole.sum()} data sets"
+    return (
+        _table([heading, *_PEERS.values()], rows)
+        + f"\n\nRanks are from 1, the best, to {len(_PEERS)}; a difference of {distance:.1f} is significant at 0.05."
+    )
+
+
+_IN_README = re.compile(r"(?<=<!-- panel -->\n).*?(?=<!-- end of panel -->)", flags=re.S)
+
+
+def renewed(readme: str) -> str:
+    """With the panel's summary as it is now."""
+    return _IN_README.sub(lambda _: panel_summary() + "\n", readme)
+
+
 def write(folder: Path) -> None:
     """All tables, a file each."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,5 +188,14 @@ def write(folder: Path) -> None:
         ("small-crps", small_sets("crps")),
         ("predictive-nll", predictive("standardised_nll")),
         ("predictive-rmse", predictive("standardised_rmse")),
+        ("panel-summary", panel_summary()),
+        ("panel-log-density", panel_scores("log_density")),
+        ("panel-crps", panel_scores("crps")),
+        ("panel-rmse", panel_scores("rmse")),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(renewed(path.read_text()))
