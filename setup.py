@@ -13,7 +13,7 @@ _RELATIVE = r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)"
 
 
 def long_description() -> str:
-    """With links into the repository, where setup.cfg has its url; else with the files' names, and without pictures."""
+    """With links into the repository, where setup.cfg has its url; else with files' names and no pictures."""
     config = ConfigParser(interpolation=None)
     config.read(_FOLDER / "setup.cfg")
     url = config["metadata"].get("url")

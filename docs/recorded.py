@@ -111,7 +111,7 @@ _PEERS = {
 
 def panel(metric: str) -> tuple[list[str], np.ndarray]:
     """
-    Regression sets, and scores [sets, peers]: means over the splits that default, boosting and forest were run on.
+    Regression sets, and scores [sets, peers]: means over the splits that default, boosting and forest have.
 
     NaN where a peer lacks one of them. Of several runs the last counts.
     """
@@ -165,10 +165,10 @@ def panel_summary() -> str:
         means = panel(metric)[1][whole].mean(axis=0)
         rows.append([label, *map(form.format, means)])
     distance = critical_distance(len(_PEERS), int(whole.sum()))
-    heading = f"{whole.sum()} data sets"
+    table = _table([f"{whole.sum()} data sets", *_PEERS.values()], rows)
     return (
-        _table([heading, *_PEERS.values()], rows)
-        + f"\n\nRanks are from 1, the best, to {len(_PEERS)}; a difference of {distance:.1f} is significant at 0.05."
+        f"{table}\n\nRanks are from 1, the best, to {len(_PEERS)};"
+        f" a difference of {distance:.1f} is significant at 0.05."
     )
 
 
