@@ -27,7 +27,7 @@ author = "The gpflow_deep contributors"
 copyright = author
 version = release = gpflow_deep.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "mathml", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build", "examples"]
 nitpicky = False
 

@@ -12,7 +12,7 @@ import gpflow_deep
 _ROOT = Path(gpflow_deep.__file__).parent
 
 #: Rooms whose names users import. The studies and the command line are used as a command.
-ROOMS = sorted(set(gpflow_deep.__all__) - {"__version__", "experiments"})
+ROOMS = sorted({*gpflow_deep.__all__, "layers.bayesian"} - {"__version__", "experiments"})
 
 
 class Example(NamedTuple):
@@ -27,21 +27,30 @@ def public_names() -> list[str]:
     """As ``room.name``."""
     names = []
     for room in ROOMS:
-        path = _ROOT / room / "__init__.py"
-        tree = _parse(path if path.exists() else _ROOT / f"{room}.py")
+        path = _folder(room) / "__init__.py"
+        tree = _parse(path if path.exists() else _folder(room).with_suffix(".py"))
         names += [f"{room}.{name}" for name in _assigned(tree, "__all__")]
-    return names
+    # What a room and the room within it both have is the outer one's.
+    return [
+        name
+        for name in names
+        if ".".join(name.split(".")[::2]) not in names or name.count(".") == 1
+    ]
 
 
 def examples(public_name: str) -> list[Example]:
     """Of a name and, where it is a class, of what is in it."""
-    room, name = public_name.split(".")
+    room, _, name = public_name.rpartition(".")
     found = []
-    for path in sorted((_ROOT / room).rglob("*.py")) or [_ROOT / f"{room}.py"]:
+    for path in sorted(_folder(room).rglob("*.py")) or [_folder(room).with_suffix(".py")]:
         for docstring in _docstrings(_parse(path), name):
             if ">>>" in docstring.value:
                 found.append(Example(docstring.value, path, docstring.lineno))
     return found
+
+
+def _folder(room: str) -> Path:
+    return _ROOT.joinpath(*room.split("."))
 
 
 @cache

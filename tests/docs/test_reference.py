@@ -14,7 +14,7 @@ import tensorflow as tf
 import gpflow_deep as gd
 from gpflow_deep.presets import registry
 
-from .public import ROOMS, examples, public_names
+from .public import ROOMS, Example, examples, public_names
 
 _PAGES = Path(__file__).parents[2] / "docs" / "api"
 
@@ -29,7 +29,7 @@ def _documented(room: str) -> list[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_page_has_every_public_name_once(room: str) -> None:
-    public = [name.split(".")[1] for name in public_names() if name.startswith(f"{room}.")]
+    public = [name.rpartition(".")[2] for name in public_names() if name.rpartition(".")[0] == room]
     assert sorted(_documented(room)) == sorted(public)
 
 
@@ -38,8 +38,16 @@ def test_every_room_is_in_the_contents() -> None:
     assert set(ROOMS) <= set(contents)
 
 
+def _on_its_page(name: str) -> bool:
+    """Whether an example of the page itself uses it."""
+    room, _, word = name.rpartition(".")
+    lines = re.findall(r"^(?:>>>|\.\.\.) .*$", (_PAGES / f"{room}.rst").read_text(), flags=re.M)
+    return any(re.search(rf"\b{word}\b", line) for line in lines)
+
+
 def test_names_without_example_are_known() -> None:
-    assert {name for name in public_names() if not examples(name)} == _WITHOUT_EXAMPLE
+    without = {name for name in public_names() if not (examples(name) or _on_its_page(name))}
+    assert without == _WITHOUT_EXAMPLE
 
 
 @pytest.mark.filterwarnings("ignore:The chains have not converged:UserWarning")
@@ -48,11 +56,24 @@ def test_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the names that the page before the reference promises."""
     gd.presets.names()  # all of the package's are known before a copy is made
     monkeypatch.setattr(registry, "_MODELS", dict(registry._MODELS))
+    for example in examples(name):
+        _run(example, name)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in sorted(_PAGES.glob("*.rst")) if ">>>" in p.read_text()],
+    ids=lambda p: p.stem,
+)
+def test_examples_of_pages(page: Path) -> None:
+    _run(Example(page.read_text(), page, 1), page.stem)
+
+
+def _run(example: Example, name: str) -> None:
     X = np.linspace(0.0, 1.0, 20)[:, None]
-    runner = doctest.DocTestRunner(verbose=False)
-    for text, path, line in examples(name):
-        names = {"np": np, "tf": tf, "gpflow": gpflow, "gd": gd, "X": X, "Y": np.sin(6.0 * X)}
-        test = doctest.DocTestParser().get_doctest(text, names, name, str(path), line - 1)
-        report: list[str] = []
-        runner.run(test, out=report.append)
-        assert not runner.failures, "".join(report)
+    names = {"np": np, "tf": tf, "gpflow": gpflow, "gd": gd, "X": X, "Y": np.sin(6.0 * X)}
+    text, path, line = example
+    test = doctest.DocTestParser().get_doctest(text, names, name, str(path), line - 1)
+    runner, report = doctest.DocTestRunner(verbose=False), []
+    runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)

@@ -89,7 +89,7 @@ class NetworkLayer(Module, ABC):
 
     @abstractmethod
     def walk(self, X: tf.Tensor) -> Path:
-        """From inputs [S or 1, N, *input_shape] to outputs [S or 1, N, *output_shape]."""
+        """From inputs ``[S or 1, N, *input_shape]`` to outputs ``[S or 1, N, *output_shape]``."""
 
     @property
     def random_layers(self) -> list[BayesianLayer | GPLayer]:
@@ -139,14 +139,14 @@ class BayesianLayer(NetworkLayer):
 
     @abstractmethod
     def design(self, X: tf.Tensor) -> Design:
-        """The design matrix at inducing inputs [S or 1, M, *input_shape]."""
+        """The design matrix at inducing inputs ``[S or 1, M, *input_shape]``."""
 
     @abstractmethod
     def apply(self, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """
-        Outputs [S, N, *output_shape].
+        Outputs ``[S, N, *output_shape]``.
 
-        :param X: inputs [S or 1, N, *input_shape].
+        :param X: inputs ``[S or 1, N, *input_shape]``.
         :param weights: [S or 1, T, D], the bias last.
         """
 
