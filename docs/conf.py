@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ author = "The gpflow_deep contributors"
 copyright = author
 version = release = gpflow_deep.__version__
 
-extensions = ["myst_nb", "mathml", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build", "examples"]
 nitpicky = False
 
@@ -45,10 +46,16 @@ autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 add_module_names = False
 
+# Equations: of MathJax the one file that needs no other, from the site itself and not from some server.
+_package = find_spec("sphinx-mathjax-offline")
+assert _package is not None and _package.origin is not None, "pip install sphinx-mathjax-offline"
+_MATHJAX = Path(_package.origin).parent / "static" / "mathjax" / "tex-svg.js"
+mathjax_path = _MATHJAX.name
+
 # The look.
 html_theme = "furo"
 html_title = "gpflow_deep"
-html_static_path = ["_static"]
+html_static_path = ["_static", str(_MATHJAX)]
 html_css_files = ["site.css"]
 html_copy_source = False
 pygments_style = "friendly"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,11 +32,7 @@ def public_names() -> list[str]:
         tree = _parse(path if path.exists() else _folder(room).with_suffix(".py"))
         names += [f"{room}.{name}" for name in _assigned(tree, "__all__")]
     # What a room and the room within it both have is the outer one's.
-    return [
-        name
-        for name in names
-        if ".".join(name.split(".")[::2]) not in names or name.count(".") == 1
-    ]
+    return [name for name in names if re.sub(r"\.\w+\.", ".", name) not in set(names) - {name}]
 
 
 def examples(public_name: str) -> list[Example]:
