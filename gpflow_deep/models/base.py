@@ -133,6 +133,10 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         :param full_output_cov: whether the last layer's covariance over its outputs is asked for.
         """
 
+    def _drawing_passage(self, prepared: Any) -> Passage:
+        """Likewise, by draws of every layer, for families whose points travel in another way."""
+        return self._passage(prepared)
+
     @abstractmethod
     def _joint_passage(
         self,
@@ -196,14 +200,15 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         # Draws of one layer's inducing outputs have one covariance given them.
         S = tf.shape(mean)[0]
         covariance = tf.broadcast_to(covariance, tf.concat([[S], tf.shape(covariance)[1:]], axis=0))
-        return Mixture(mean, covariance, self._joint_log_weights(S))
+        return Mixture(mean, covariance, self._log_weights(S))
 
     @property
     def _num_joint_samples(self) -> int:
         """How many draws of whole functions a covariance over points is made of."""
         return self.num_prediction_samples if len(self._random_layers) > 1 else 1
 
-    def _joint_log_weights(self, num_samples: TensorType) -> tf.Tensor:
+    def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
+        """Of the components of a mixture."""
         return equal_log_weights(num_samples)
 
     def _joint_noise(
@@ -212,6 +217,10 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         """Of the functions of as many layers, given their inducing outputs: [S, N, T_l] each."""
         shapes = self._point_shapes(num_samples, tf.shape(X)[0], num_layers)
         return self._by_layer(standard_normals(shapes, seed), num_layers)
+
+    def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
+        sample = self._sample_jointly if full_cov else self._sample_point_by_point
+        return sample(X, num_samples, prepared)
 
     def _sample_jointly(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
         """New draws [S, N, P] of the last layer's functions, coherent over the points."""
@@ -226,7 +235,8 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             shapes = self._point_shapes(num_samples, tf.shape(X)[0], L)
             points = self._by_layer(standard_normals(shapes), L)
-            return (self._draws(walk(self._random_layers, self._passage(prepared), X, points)[-1]),)
+            passage = self._drawing_passage(prepared)
+            return (self._draws(walk(self._random_layers, passage, X, points)[-1]),)
 
         return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
 

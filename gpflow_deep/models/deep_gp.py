@@ -198,9 +198,6 @@ class DeepGP(VariationalDeepGPModel):
             return self.sites.noise()
         return super()._joint_noise(X, num_samples, num_layers, seed)
 
-    def _joint_log_weights(self, num_samples: TensorType) -> tf.Tensor:
-        return self._log_weights(num_samples)
-
 
 class MarginalPassage(Passage):
     """Point by point: project on the inducing variables, then condition on the layers below (Theorem 1)."""

@@ -19,10 +19,9 @@ from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..numerics.draws import quasi_normals, standard_normals
 from ..numerics.linalg import cholesky, leading_shape
-from ..numerics.parts import ROWS, in_parts
 from ..posteriors.base import Conditional
 from ..posteriors.explained import Explained
-from ..posteriors.mixture import Noise, equal_log_weights
+from ..posteriors.mixture import Noise
 from ..posteriors.tied_factor import TiedFactor, Weights
 from ..psi_statistics import Gaussian
 from ..validation import (
@@ -218,10 +217,7 @@ class FITCEPDeepGP(DeepGPModel):
             points, or as many as there are inputs.
         """
         X = self._as_matrix(X, "X")
-        power = 1.0
-        if cavity:
-            power = 1.0 - self.alpha / float(self.num_data or len(X))
-        weights = self._weights(power)
+        weights = self._weights(1.0 - self.alpha / (self.num_data or len(X)) if cavity else 1.0)
         if noise is None:
             return [
                 LayerMoments(mean[None], cov[None]) for mean, cov in self._match_moments(X, weights)
@@ -232,7 +228,7 @@ class FITCEPDeepGP(DeepGPModel):
         S = tf.shape(given[0])[0] if given else self.num_samples
         missing = self._point_shapes(S, tf.shape(X)[0], len(self.layers))[len(given) :]
         points = [*given, *standard_normals(missing)]
-        return self._layer_outputs(walk(self.layers, self._draw_passage(weights), X, points))
+        return self._layer_outputs(walk(self.layers, self._drawing_passage(weights), X, points))
 
     # Predictions.
 
@@ -246,7 +242,7 @@ class FITCEPDeepGP(DeepGPModel):
             raise ValueError(
                 f"noise: expected none, as predictions match moments, got {len(noise)} tensors."
             )
-        return prepared, [None] * (len(self.layers) - 1), equal_log_weights(1)
+        return prepared, [None] * (len(self.layers) - 1), self._log_weights(1)
 
     def _joint_passage(
         self,
@@ -262,7 +258,7 @@ class FITCEPDeepGP(DeepGPModel):
         """
         factors = [layer.factorise() for layer in self.layers]
         moments = [
-            _inducing_moments(layer, weights, factor)
+            weights.inducing_moments(factor, layer.whiten)
             for layer, weights, factor in zip(self.layers, prepared, factors)
         ]
         shapes = [[num_samples, *mean.shape] for mean, _ in moments]
@@ -287,20 +283,8 @@ class FITCEPDeepGP(DeepGPModel):
 
         return JointPassage(explain, noise_variance, full_output_cov)
 
-    def _sample_f(
-        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: list[Weights]
-    ) -> tf.Tensor:
-        """Draws layer by layer, which show what matching the moments leaves out."""
-        if full_cov:
-            return self._sample_jointly(X, num_samples, prepared)
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            noise = self._joint_noise(X, num_samples, len(self.layers))
-            return (walk(self.layers, self._draw_passage(prepared), X, noise)[-1].sample,)
-
-        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
-
-    def _draw_passage(self, weights: Sequence[Weights]) -> Passage:
+    def _drawing_passage(self, weights: Sequence[Weights]) -> Passage:
+        """Which shows what matching the moments leaves out."""
         return _Draws(weights, self.noise_variances)
 
 
@@ -357,18 +341,3 @@ class _Draws(Passage):
 
     def sample(self, noise: TensorType | None) -> tf.Tensor:
         return sample_gaussians(self._conditional, noise)
-
-
-def _inducing_moments(
-    layer: GPLayer, weights: Weights, factor: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean [T, M] and covariance [T, M, M] of q in the layer's coordinates: of L_K^-1 u where it whitens."""
-    factor = tf.cast(factor, tf.float64)
-    mean = tf.linalg.matvec(factor, weights.mean, transpose_a=True)
-    reduction = tf.matmul(factor, tf.matmul(weights.reduction, factor), transpose_a=True)
-    own = tf.eye(layer.num_inducing, dtype=tf.float64) - reduction
-    if not layer.whiten:
-        mean = tf.linalg.matvec(factor, mean)
-        own = tf.matmul(factor, tf.matmul(own, factor, transpose_b=True))
-    float_type = gpflow.default_float()
-    return tf.cast(mean, float_type), tf.cast(own, float_type)

@@ -190,15 +190,10 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
                 return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
             prediction = self._prediction(prepared, None, None)
             return sample_mixture(self._mixture(X, prediction), num_samples)
-        if full_cov:
-            return self._sample_jointly(X, num_samples, prepared)
-        return self._sample_point_by_point(X, num_samples, prepared)
+        return super()._sample_f(X, num_samples, full_cov, prepared)
 
     def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
-        """Of the components of a mixture."""
-        if self.sites is None:
-            return equal_log_weights(num_samples)
-        return self.sites.log_weights()
+        return super()._log_weights(num_samples) if self.sites is None else self.sites.log_weights()
 
     # Draws.
 

@@ -43,6 +43,23 @@ class Weights(NamedTuple):
     mean: tf.Tensor  # [T, M]
     reduction: tf.Tensor  # [T, M, M]
 
+    def inducing_moments(self, factor: tf.Tensor, whiten: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean [T, M] and covariance [T, M, M] of the inducing outputs u.
+
+        :param factor: Cholesky factor L_K of the prior's covariance, [M, M] or [T, M, M].
+        :param whiten: of L_K^-1 u instead.
+        """
+        factor = tf.cast(factor, tf.float64)
+        mean = tf.linalg.matvec(factor, self.mean, transpose_a=True)
+        reduction = tf.matmul(factor, tf.matmul(self.reduction, factor), transpose_a=True)
+        covariance = _identity(reduction) - reduction
+        if not whiten:
+            mean = tf.linalg.matvec(factor, mean)
+            covariance = tf.matmul(factor, tf.matmul(covariance, factor, transpose_b=True))
+        float_type = gpflow.default_float()
+        return tf.cast(mean, float_type), tf.cast(covariance, float_type)
+
 
 class TiedFactor(Module):
     r"""
