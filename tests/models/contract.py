@@ -19,6 +19,7 @@ from gpflow_deep.layers.bayesian import Activation
 from gpflow_deep.models import DeepGPModel
 
 __all__ = [
+    "COMPILED_FAMILIES",
     "FAMILIES",
     "GP_FAMILIES",
     "PREDICTIONS",
@@ -102,6 +103,11 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""
+
+COMPILED_FAMILIES = [
+    name for name in FAMILIES if name not in ("mean-field", "fully-coupled", "amortized-sites")
+]
+"""For what takes seconds a family to compile: without those whose every operation others have too."""
 
 GP_FAMILIES = [name for name in FAMILIES if name != "bayesian-network"]
 """Those whose layers have kernels."""

@@ -18,6 +18,8 @@ from gpflow.keras import tf_keras
 import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel
 from tests.models.contract import (
+    COMPILED_FAMILIES,
+    FAMILIES,
     GP_FAMILIES,
     XNEW,
     X,
@@ -47,6 +49,7 @@ def test_objective_and_loss(model: DeepGPModel) -> None:
         assert_close(model.training_loss_closure(source, compile=compiled)(), -objective)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, tf_keras.optimizers.Adam])
 def test_adam_on_minibatches(model: DeepGPModel, optimizer: type) -> None:
     """Both generations of Keras, on batches from an iterator."""
@@ -75,6 +78,7 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
     assert_close(loss(), result.fun)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPModel) -> None:
     for compile in (False, True):
         closure = model.training_loss_closure((X, Y), compile=compile, seed=3)
@@ -92,8 +96,9 @@ def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPMode
         assert differ(other(), closure())
 
 
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in GP_FAMILIES])
 def test_fit(model: DeepGPModel) -> None:
-    """The package's own training loop, on minibatches."""
+    """The package's own training loop, on minibatches; those with parts to fix are fitted with them below."""
     before = values(model)
     result = gd.training.fit(model, (X, Y), steps=2, batch_size=10, progress=False)
     assert result.steps == 2
@@ -145,17 +150,18 @@ def test_what_is_not_trainable_does_not_change(model: DeepGPModel) -> None:
 
 
 @pytest.mark.parametrize("family", GP_FAMILIES)
-@pytest.mark.parametrize("part", ["inducing_variable", "kernel"])
-def test_parts_of_layers_are_fixed_alike_in_every_family(model: DeepGPModel, part: str) -> None:
-    module = getattr(model.layers[0], part)
-    count = len(model.trainable_variables)
-    number = len(module.trainable_variables)
-    assert number > 0
-    gpflow.set_trainable(module, False)
-    assert len(model.trainable_variables) == count - number
-    before = values(module)
+def test_parts_of_layers_are_fixed_alike_in_every_family(model: DeepGPModel) -> None:
+    parts = [getattr(model.layers[0], name) for name in ("inducing_variable", "kernel")]
+    for part in parts:
+        count, number = len(model.trainable_variables), len(part.trainable_variables)
+        assert number > 0
+        gpflow.set_trainable(part, False)
+        assert len(model.trainable_variables) == count - number
+    before = [values(part) for part in parts], values(model)
     gd.training.fit(model, (X, Y), steps=2, batch_size=10, progress=False)
-    np.testing.assert_array_equal(values(module), before)
+    for part, fixed in zip(parts, before[0], strict=True):
+        np.testing.assert_array_equal(values(part), fixed)
+    assert differ(values(model), before[1])
 
 
 def test_every_trainable_parameter_has_a_gradient(model: DeepGPModel) -> None:
@@ -181,6 +187,7 @@ def test_priors_enter_the_loss(model: DeepGPModel) -> None:
     assert_close(log_prior, expected)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_second_order_gradients(model: DeepGPModel) -> None:
     """A product of the Hessian and a vector equals finite differences of the gradient."""
     fix_draws(model)
@@ -207,6 +214,7 @@ def test_second_order_gradients(model: DeepGPModel) -> None:
         np.testing.assert_allclose(h, differences, rtol=1e-5, atol=1e-6 * scale + 1e-6)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_xla(model: DeepGPModel) -> None:
     fix_draws(model)
 
@@ -308,6 +316,7 @@ def test_single_precision(family: str) -> None:
     assert_close(predictions, double.predict_y(XNEW), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_training_in_single_precision(family: str) -> None:
     gpflow.config.set_default_float(np.float32)
     model = make_model(family, random=False)

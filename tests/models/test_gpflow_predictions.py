@@ -14,6 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_deep.models import DeepGPModel, GlobalInducingBNN, GlobalInducingDeepGP
 from tests.models.contract import (
+    COMPILED_FAMILIES,
     XNEW,
     YNEW,
     X,
@@ -130,6 +131,7 @@ def test_given_draws(model: DeepGPModel) -> None:
     assert_close(partly[0].sample, outputs[0].sample)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_hidden_layers_of_unknown_shapes(model: DeepGPModel) -> None:
     spec = tf.TensorSpec(shape=None, dtype=tf.float64)
     density = tf.function(
@@ -180,6 +182,7 @@ def test_log_density_is_that_of_the_mixture(model: DeepGPModel) -> None:
     assert_close(model.predict_log_density((XNEW, YNEW)), expected)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_predictions_in_parts_and_of_unknown_size(family: str) -> None:
     """More points than are carried through the layers at once, eager and compiled."""
     model = make_model(family, num_prediction_samples=4096)  # four points at once
@@ -201,6 +204,7 @@ def test_no_points(model: DeepGPModel) -> None:
     assert model.predict_log_density((XNEW[:0], YNEW[:0])).shape == (0,)
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_saved_model(model: DeepGPModel, tmp_path: Path) -> None:
     module = tf.Module()
     module.model, module.posterior = model, model.posterior()
@@ -219,6 +223,7 @@ def test_saved_model(model: DeepGPModel, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the cached posterior
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_posterior_predicts_like_the_model(model: DeepGPModel) -> None:
     posteriors = [model.posterior(cache) for cache in PrecomputeCacheType]
     for predict in predictions(model).values():
@@ -234,6 +239,7 @@ def test_posterior_predicts_like_the_model(model: DeepGPModel) -> None:
             assert_close(other, draws[0])
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_posterior_follows_the_model_when_told_to(model: DeepGPModel) -> None:
     tensor, variable, nothing = (
         model.posterior(cache)
@@ -277,6 +283,7 @@ def test_posterior_of_another_cache(model: DeepGPModel) -> None:
             act("all")
 
 
+@pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_a_posterior_is_compiled_once_for_all_numbers_of_points(model: DeepGPModel) -> None:
     """From the second call on; what it says stays what the model says, also when both change."""
     calls = 0
