@@ -113,12 +113,12 @@ class Layer(Module, ABC):
 
     def latent_mean(self, X: TensorType) -> tf.Tensor:
         """
-        Prior mean of the GPs [..., T]: the mean function, or zero where the layer mixes its GPs, since it is
-        added to the mixtures.
+        Prior mean of the GPs [..., T], in the dtype of ``X``: the mean function, or zero where the layer
+        mixes its GPs, since it is added to the mixtures.
 
         :param X: inputs [..., D].
         """
         if self.mixing is None:
-            return self.prior_mean(X)
+            return tf.cast(self.prior_mean(tf.cast(X, gpflow.default_float())), X.dtype)
         shape = tf.concat([tf.shape(X)[:-1], [self.num_latent_gps]], axis=0)
-        return tf.zeros(shape, gpflow.default_float())
+        return tf.zeros(shape, X.dtype)

@@ -92,16 +92,18 @@ def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> t
 
 
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """Covariance of inducing variables and function values at ``X`` [N, D]: [M, N] or [T, M, N]."""
+    """
+    Covariance of inducing variables and function values at ``X`` [N, D], in its dtype: [M, N] or [T, M, N].
+    """
+    dtype, own = X.dtype, tf.cast(X, gpflow.default_float())
 
     def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
         fast = _as_squared_exponential(inducing_variable, kernel)
         if fast is not None:
-            Z = tf.convert_to_tensor(inducing_variable.Z)
-            return tf.exp(_log_covariance(fast.kernel, Z, X))
+            return tf.exp(_log_covariance(fast.kernel, tf.cast(inducing_variable.Z, dtype), X))
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
-            return _all_gps(kernel, inducing_variable.Z, X)
-        return gpflow.covariances.Kuf(inducing_variable, kernel, X)
+            return tf.cast(_all_gps(kernel, inducing_variable.Z, own), dtype)
+        return tf.cast(gpflow.covariances.Kuf(inducing_variable, kernel, own), dtype)
 
     return _of_each(covariance, inducing_variable, kernel)
 
@@ -146,12 +148,15 @@ def _of_each(
 
 
 def prior_variance(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """Prior variance of the GPs at ``X`` [N, D]: [N, T], or [N, 1] where they share one kernel."""
+    """
+    Prior variance of the GPs at ``X`` [N, D], in its dtype: [N, T], or [N, 1] where they share one kernel.
+    """
+    dtype, X = X.dtype, tf.cast(X, gpflow.default_float())
     kernels = latent_kernels(kernel)
     if kernels is not None:
-        return tf.stack([k(X, full_cov=False) for k in kernels], axis=-1)
+        return tf.cast(tf.stack([k(X, full_cov=False) for k in kernels], axis=-1), dtype)
     assert isinstance(kernel, MultioutputKernel)
-    return kernel(X, full_cov=False, full_output_cov=False)
+    return tf.cast(kernel(X, full_cov=False, full_output_cov=False), dtype)
 
 
 def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:

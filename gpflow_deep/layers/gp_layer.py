@@ -160,8 +160,8 @@ class GPLayer(Layer):
         """
         Project inputs on the inducing variables (the K~ of Lindinger et al. 2020, Theorem 1).
 
-        :param X: S inputs for each of N points.
-        :param factor: what :meth:`factorise` returned.
+        :param X: S inputs for each of N points, in the dtype to compute in.
+        :param factor: what :meth:`factorise` returned, in the same.
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import gpflow
 import tensorflow as tf
@@ -32,6 +32,11 @@ class Prepared(NamedTuple):
     moments: Moments  # of the inducing outputs
     draws: Sequence[tf.Tensor]  # per layer v [S, T, M], where they are sampled instead
 
+    def cast(self, dtype: str) -> Prepared:
+        """What a pass of points needs of it, in another dtype."""
+        moments = self.moments._replace(layers=_cast(self.moments.layers, dtype))
+        return Prepared(_cast(self.factors, dtype), moments, _cast(self.draws, dtype))
+
 
 class DeepGP(VariationalDeepGPModel):
     r"""
@@ -54,6 +59,9 @@ class DeepGP(VariationalDeepGPModel):
     :param num_data: size of the whole training set, for minibatches.
     :param marginalisation: "analytic" (Theorem 1), or "monte_carlo" to sample the inducing outputs in
         training: unbiased too, with noisier gradients. Predictions are analytic in any case.
+    :param compute_dtype: of the products over the batch's points, "float32" or "float64": GPflow's default
+        float by default. With "float32", under GPflow's float64, parameters, their gradients, factorisations
+        and the likelihood keep their digits, and a step takes half the time (mixed precision).
     :param covariance_jitter: added to the variance of a layer's draws, J; GPflow's default jitter.
     :param num_prediction_samples: components of the predicted mixture.
     :param seed: of the draws that predictions are made with.
@@ -76,6 +84,7 @@ class DeepGP(VariationalDeepGPModel):
         num_samples: int = 5,
         num_data: int | None = None,
         marginalisation: str = "analytic",
+        compute_dtype: str | None = None,
         covariance_jitter: float | None = None,
         num_prediction_samples: int = 100,
         seed: int = 0,
@@ -106,6 +115,9 @@ class DeepGP(VariationalDeepGPModel):
                 f" {type(self.inducing_posterior).__name__}."
             )
         self.marginalisation = marginalisation
+        if compute_dtype is None:
+            compute_dtype = gpflow.default_float().__name__
+        self.compute_dtype = check_choice(compute_dtype, "compute_dtype", ("float32", "float64"))
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
         self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
@@ -139,13 +151,14 @@ class DeepGP(VariationalDeepGPModel):
 
     def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
         recursion: Recursion
+        prepared = prepared.cast(self.compute_dtype)
         if prepared.draws:
             factors = self._prior_factors(prepared.factors)
             recursion = MonteCarloRecursion(prepared.draws, factors, self.covariance_jitter)
         else:
             moments, jitter = prepared.moments, self.covariance_jitter
             recursion = self.inducing_posterior.recursion(moments, jitter)
-        return MarginalPassage(prepared.factors, recursion)
+        return MarginalPassage(prepared.factors, recursion, self.compute_dtype)
 
     def _inducing_shapes(
         self, num_samples: TensorType | None, num_layers: int, training: bool
@@ -200,19 +213,30 @@ class DeepGP(VariationalDeepGPModel):
 
 
 class MarginalPassage(Passage):
-    """Point by point: project on the inducing variables, then condition on the layers below (Theorem 1)."""
+    """
+    Point by point: project on the inducing variables, then condition on the layers below (Theorem 1).
 
-    def __init__(self, factors: Sequence[tf.Tensor], recursion: Recursion) -> None:
+    :param dtype: to compute in, that of factors and recursion: GPflow's default float, as what it takes and
+        returns, by default.
+    """
+
+    def __init__(
+        self, factors: Sequence[tf.Tensor], recursion: Recursion, dtype: str | None = None
+    ) -> None:
         self._factors = iter(factors)
         self._recursion = recursion
+        self._dtype = dtype or gpflow.default_float()
 
     def condition(
         self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
     ) -> Conditional:
-        return self._recursion.condition(layer.project(inputs, next(self._factors)))
+        projection = layer.project(tf.cast(inputs, self._dtype), next(self._factors))
+        conditional = self._recursion.condition(projection)
+        return Conditional(*_cast(conditional, gpflow.default_float()))
 
     def sample(self, noise: TensorType | None) -> tf.Tensor:
-        return self._recursion.sample(noise)
+        sample = self._recursion.sample(tf.cast(noise, self._dtype))
+        return tf.cast(sample, gpflow.default_float())
 
 
 def explain_by_outputs(
@@ -237,6 +261,11 @@ def explain_by_outputs(
         return Explained(mean, A, None)
     added = tf.matmul(output_factor, basis, transpose_a=True)  # [S, T, R, N]
     return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
+
+
+def _cast(tensors: Any, dtype: Any) -> Any:
+    """Nested tensors in another dtype."""
+    return tf.nest.map_structure(lambda x: tf.cast(x, dtype), tensors)
 
 
 def check_inducing_variables(layers: Sequence[GPLayer]) -> None:

@@ -21,7 +21,7 @@ from gpflow_deep.models import (
     OrthogonalSVGP,
 )
 
-from .parts import ard_kernel, kernel_factory, likelihood_and_outputs
+from .parts import ard_kernel, compute_dtype, kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -129,6 +129,7 @@ def dspp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSig
         likelihood,
         num_sites=settings.num_samples,
         num_data=len(X),
+        compute_dtype=compute_dtype(settings),
         seed=seed,
     )
 

@@ -12,7 +12,13 @@ from gpflow.likelihoods import Likelihood
 
 from .settings import Settings
 
-__all__ = ["ard_kernel", "kernel_factory", "likelihood_and_outputs", "pseudo_targets"]
+__all__ = [
+    "ard_kernel",
+    "compute_dtype",
+    "kernel_factory",
+    "likelihood_and_outputs",
+    "pseudo_targets",
+]
 
 _KERNELS = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -54,6 +60,11 @@ def kernel_factory(
         return kernel
 
     return make
+
+
+def compute_dtype(settings: Settings) -> str | None:
+    """What :class:`~gpflow_deep.models.DeepGP` takes by this name."""
+    return None if settings.compute_dtype == "own" else settings.compute_dtype
 
 
 def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihood, int]:

@@ -68,6 +68,12 @@ class Settings:
         choices=("gaussian", "student-t", "bernoulli", "softmax"),
     )
     noise_floor: float = _setting(1e-6, "The noise variance is not less than this.", added=True)
+    compute_dtype: str = _setting(
+        "own",
+        "Of products over points in structured models; own: that of the parameters.",
+        added=True,
+        choices=("own", "float32", "float64"),
+    )
 
     def __post_init__(self) -> None:
         may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}

@@ -13,7 +13,7 @@ from gpflow_deep import posteriors
 from gpflow_deep.layers import build_layers
 from gpflow_deep.models import DeepGP
 
-from .parts import kernel_factory, likelihood_and_outputs
+from .parts import compute_dtype, kernel_factory, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -36,6 +36,7 @@ def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, poster
         posterior=posterior(layers, hidden_scale=settings.hidden_scale),
         num_samples=settings.num_samples,
         num_data=len(X),
+        compute_dtype=compute_dtype(settings),
         seed=seed,
     )
 

@@ -1,0 +1,91 @@
+"""Products over points in float32 under float64 parameters: the same model but for rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_deep as gd
+from gpflow_deep.models import DeepGP
+from tests.models.contract import XNEW, YNEW, X, Y, gradients, make_model
+
+SINGLE = ("mean-field", "stripes-and-arrow", "fully-coupled", "block-structured", "sigma-points")
+
+
+def pair(family: str, **settings: Any) -> list[DeepGP]:
+    """Two models with the same parameters and draws, the second computing in float32."""
+    return [make_model(family, compute_dtype=dtype, **settings) for dtype in (None, "float32")]
+
+
+@pytest.mark.parametrize("family", SINGLE)
+def test_objective_and_gradients(family: str) -> None:
+    double, single = pair(family, hidden_dims=(2, 2))
+    noise = double.draw_noise(len(X), seed=[1, 2])
+    (value, slopes), (rounded, rounded_slopes) = (
+        gradients(lambda m=model: m.elbo((X, Y), noise), model.trainable_variables)
+        for model in (double, single)
+    )
+    assert rounded.dtype == tf.float64
+    assert rounded != value  # or nothing was computed in float32
+    np.testing.assert_allclose(rounded, value, rtol=1e-5)
+    for slope, rounded_slope in zip(slopes, rounded_slopes, strict=True):
+        assert rounded_slope.dtype == tf.float64
+        scale = np.abs(slope).max()
+        np.testing.assert_allclose(rounded_slope, slope, rtol=0, atol=2e-4 * scale + 1e-8)
+
+
+@pytest.mark.parametrize("family", SINGLE)
+def test_predictions(family: str) -> None:
+    double, single = pair(family)
+    for part, rounded in zip(double.predict_y(XNEW), single.predict_y(XNEW), strict=True):
+        assert rounded.dtype == tf.float64
+        np.testing.assert_allclose(rounded, part, rtol=1e-4, atol=1e-6)
+    density = single.posterior().predict_log_density((XNEW, YNEW))
+    np.testing.assert_allclose(density, double.predict_log_density((XNEW, YNEW)), rtol=1e-4)
+    for layer in single.propagate(XNEW):
+        assert {part.dtype for part in layer} == {tf.float64}
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        gpflow.kernels.Matern52(lengthscales=[1.0, 2.0]),
+        gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.01),
+        gpflow.kernels.SeparateIndependent(
+            [gpflow.kernels.Matern32(), gpflow.kernels.SquaredExponential()]
+        ),
+    ],
+)
+def test_kernels_and_mean_functions(kernel: gpflow.kernels.Kernel) -> None:
+    """Kernels whose parameters do not follow their inputs are evaluated in float64."""
+    mean = gpflow.mean_functions.Linear(np.ones((2, 2)), np.ones(2))
+    layer = gd.layers.GPLayer(kernel, X[:5].copy(), 2, mean)
+    double = layer.project(tf.constant(X)[None], layer.factorise())
+    factor = tf.cast(layer.factorise(), tf.float32)
+    single = layer.project(tf.constant(X, tf.float32)[None], factor)
+    for part, rounded in zip(double, single, strict=True):
+        assert rounded.dtype == tf.float32
+        np.testing.assert_allclose(rounded, part, rtol=1e-4, atol=1e-4)
+
+
+def test_inducing_outputs_that_are_drawn() -> None:
+    double, single = pair("stripes-and-arrow", marginalisation="monte_carlo")
+    noise = double.draw_noise(len(X), seed=[1, 2])
+    np.testing.assert_allclose(single.elbo((X, Y), noise), double.elbo((X, Y), noise), rtol=1e-4)
+
+
+def test_training_comes_to_the_same_bound() -> None:
+    ends = []
+    for model in pair("stripes-and-arrow", random=False):
+        gd.training.fit(model, (X, Y), steps=20, learning_rate=0.05, seed=0, progress=False)
+        ends.append(float(model.elbo((X, Y), model.draw_noise(len(X), seed=[3, 4]))))
+    np.testing.assert_allclose(ends[1], ends[0], atol=0.05)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match=r"compute_dtype: expected 'float32' or 'float64', got 'half'"):
+        make_model("mean-field", compute_dtype="half")
