@@ -87,5 +87,7 @@ def test_training_comes_to_the_same_bound() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match=r"compute_dtype: expected 'float32' or 'float64', got 'half'"):
+    with pytest.raises(
+        ValueError, match=r"compute_dtype: expected 'float32' or 'float64', got 'half'"
+    ):
         make_model("mean-field", compute_dtype="half")
