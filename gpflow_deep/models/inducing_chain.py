@@ -253,8 +253,7 @@ def condition_gps(
     :return: the draw [S, M, T], if there is one.
     """
     U = tf.cast(U, tf.float64)
-    mean = tf.cast(layer.latent_mean(tf.cast(U, gpflow.default_float())), U.dtype)
-    mean = tf.linalg.matrix_transpose(mean)
+    mean = tf.linalg.matrix_transpose(layer.latent_mean(U))
     K, factor = layer.factorise_at(U)
     conditional = q.condition(K, factor, mean)
     chain.inputs.append(U)
