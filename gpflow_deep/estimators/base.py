@@ -172,12 +172,10 @@ class DeepGPEstimator(BaseEstimator):
 
         if deep and held_out is not None:
             chosen = select(shallow, deep, fit, train, held_out, self._tell)
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS:
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not self._is_classifier():
             # A predictive objective overfits so few rows, and every family is fitted five times.
             names = [*shallow, *deep[:1]]
-            chosen = cross_validate(
-                names, fit, train, self._is_classifier(), self.random_seed_, self._tell
-            )
+            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell)
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None

@@ -17,12 +17,13 @@ from gpflow_deep.presets.exact import EXACT
 from .evidence import fit_exact
 from .fitted import FittedModel
 from .rows import Rows
-from .starting import take_over
+from .starting import start_from_labels, take_over
 from .weighted import weighted_rows
 
 __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
+_LABELS_SHARE = 0.2  # of the time, for initial values
 
 
 def fit_family(
@@ -72,6 +73,9 @@ def fit_family(
             settings = scheduled(settings, steps or _MOST_STEPS)
         if start is not None:
             take_over(model, start, train)
+        elif settings.likelihood in ("bernoulli", "softmax"):
+            limit = None if seconds is None else _LABELS_SHARE * seconds
+            start_from_labels(model, train, settings, seed, limit)
         # What building took is not there for training.
         limit = None if seconds is None else max(seconds - (time.perf_counter() - started), 1e-3)
         report = _train(model, train, held_out, settings, seed, limit, checkpoint_dir, progress)

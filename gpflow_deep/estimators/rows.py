@@ -89,21 +89,11 @@ def _counted(rows: Rows, observations: np.ndarray, counts: bool) -> Rows:
     return taken._replace(weights=times.astype(taken.weights.dtype)) if counts else taken
 
 
-def folds(rows: Rows, number: int, seed: int, classes: bool) -> np.ndarray:
+def folds(rows: Rows, number: int, seed: int) -> np.ndarray:
     """
     The part of each row in a cross-validation, [N], drawn at random.
 
     :param number: of parts, of equal size but for a row.
     :param seed: of the draw.
-    :param classes: whether the targets are classes, of which every part has its share. One row of each is in
-        no part, -1, so that it is always trained on.
     """
-    order = np.random.default_rng(seed).permutation(len(rows.X))
-    fold = np.arange(len(order)) % number
-    if classes:
-        order = order[np.argsort(rows.Y[order, 0], kind="stable")]
-        _, first = np.unique(rows.Y[order, 0], return_index=True)
-        fold[first] = -1
-    result = np.empty(len(order), int)
-    result[order] = fold
-    return result
+    return np.random.default_rng(seed).permutation(np.arange(len(rows.X)) % number)

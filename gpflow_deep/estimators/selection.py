@@ -108,9 +108,10 @@ def select(
 ) -> Mixed:
     """
     Fit the single-layer families to their end and the deep ones, from there, for a short time; let the best
-    of these go on to its end, and mix all by stacking weights. A family that fails is left out.
+    of those that are trained by steps go on to its end, and mix all by stacking weights. A family that fails
+    is left out.
 
-    :param shallow: the families of a single layer, whose first the deep ones start from.
+    :param shallow: the families of a single layer; the deep ones start from the first if it is an exact GP.
     :param deep: the others.
     :param fit: trains one.
     :param train: rows to train on.
@@ -130,9 +131,10 @@ def select(
 
     for name in shallow:
         attempt(name, "whole", time=_SHARE)
+    start = tried.fitted(shallow[0]) if shallow[0] in EXACT else None
     for name in deep:
-        attempt(name, "short", steps=_SHORT, time=_SHARE, start=tried.fitted(shallow[0]))
-    if best := tried.best(deep):
+        attempt(name, "short", steps=_SHORT, time=_SHARE, start=start)
+    if best := tried.best([name for name in (*shallow, *deep) if name not in EXACT]):
         attempt(best, "whole", start=tried.fitted(best))
     return tried.mixed()
 
@@ -141,7 +143,6 @@ def cross_validate(
     names: Sequence[str],
     fit: Fit,
     rows: Rows,
-    classes: bool,
     seed: int,
     tell: Callable[[str], None],
 ) -> Mixed:
@@ -152,15 +153,13 @@ def cross_validate(
     :param names: the families.
     :param fit: trains one.
     :param rows: to train on.
-    :param classes: whether the targets are classes.
     :param seed: of the folds.
     :param tell: takes lines on what is being done.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
-    fold = folds(rows, _FOLDS, seed, classes)
-    judged = rows.take(np.flatnonzero(fold >= 0))
-    tried = _Tried(judged, tell)
+    fold = folds(rows, _FOLDS, seed)
+    tried = _Tried(rows, tell)
     to_come = len(names) * (_FOLDS + 1)
     for name in names:
 
@@ -175,7 +174,7 @@ def cross_validate(
                 to_come -= 1
             whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
             to_come -= 1
-            return whole, density[fold >= 0]
+            return whole, density
 
         tried.attempt(name, scored)
     return tried.mixed()

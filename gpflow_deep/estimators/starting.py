@@ -1,22 +1,29 @@
-"""Initial values from an earlier fit."""
+"""Initial values: from an earlier fit, or from an exact GP of the labels."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from scipy.linalg import solve_triangular
 
 from gpflow_deep.posteriors import MeanField
+from gpflow_deep.presets import Settings
 from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets.parts import pseudo_targets
 
+from .evidence import fit_exact
 from .fitted import FittedModel, variables_of
 from .rows import Rows
 
-__all__ = ["take_over"]
+__all__ = ["start_from_labels", "take_over"]
 
 _ROWS = 10_000  # projected at a time
+_LABELLED_ROWS = 400  # tell the hyperparameters
+_SCALES = (1.0, 2.0, 4.0, 8.0)  # of functions whose signs are the labels
 
 
 def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
@@ -33,10 +40,44 @@ def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
         for path, old in start.variables().items():
             if path in new and new[path].shape == old.shape:
                 new[path].assign(old)
-    elif isinstance(getattr(model, "inducing_posterior", None), MeanField) and all(
-        layer.input_dim == rows.X.shape[1] for layer in model.layers
-    ):
+    elif _can_start_as_sparse_gp(model, rows):
         _start_as_sparse_gp(model, start.model, rows)
+
+
+def start_from_labels(
+    model: Any, rows: Rows, settings: Settings, seed: int, seconds: float | None
+) -> None:
+    """
+    Let a mean-field model of classes start from an exact GP of the labels, -1 and 1, whose hyperparameters
+    some hundred rows tell by their evidence: as its sparse approximation, the functions scaled as the bound
+    likes it best.
+
+    :param model: as it was built; of another family it is left as it is.
+    :param rows: to train on, standardised.
+    :param settings: of the model.
+    :param seed: of the draw of rows.
+    :param seconds: for the evidence.
+    """
+    if not _can_start_as_sparse_gp(model, rows):
+        return
+    labelled = rows._replace(Y=pseudo_targets(rows.Y, model.num_latent_gps, settings))
+    some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
+    gaussian = replace(settings, likelihood="gaussian")
+    exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds)
+    _start_as_sparse_gp(model, exact, labelled)
+    variance, batch = model.layers[-1].kernel.variance, (rows.X[some], rows.Y[some])
+    variances = [scale**2 * variance.numpy() for scale in _SCALES]
+    bounds = []
+    for value in variances:
+        variance.assign(value)
+        bounds.append(float(model.elbo(batch)))
+    variance.assign(variances[int(np.argmax(bounds))])
+
+
+def _can_start_as_sparse_gp(model: Any, rows: Rows) -> bool:
+    return isinstance(getattr(model, "inducing_posterior", None), MeanField) and all(
+        layer.input_dim == rows.X.shape[1] for layer in model.layers
+    )
 
 
 def _start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
@@ -50,7 +91,8 @@ def _start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
         layer.kernel.lengthscales.assign(exact.kernel.lengthscales)
     last, q = model.layers[-1], model.inducing_posterior
     last.kernel.variance.assign(exact.kernel.variance)
-    model.likelihood.variance.assign(exact.likelihood.variance)
+    if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
+        model.likelihood.variance.assign(exact.likelihood.variance)
     factor = last.factorise()
     precision, projected = np.eye(last.num_inducing), 0.0
     for start in range(0, len(rows.X), _ROWS):
