@@ -238,7 +238,7 @@ def report(records: list[dict[str, Any]]) -> str:
         lines += [
             "",
             _ranks(sign * table, methods),
-            _against_all(sign * table, methods, datasets),
+            _against_all(sign * table, methods, datasets, differences=score == "log_density"),
             "",
         ]
     coverage, methods, _ = _means([r for r in records if "coverage95" in r], "coverage95")

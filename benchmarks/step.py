@@ -1,7 +1,7 @@
 """
 Cost of one Adam step of each model, in one run, beside GPflux's mean-field deep GP and the floor.
 
-    python benchmarks/step.py                        # the table of the README
+    python benchmarks/step.py                        # the table of docs/speed.md
     python benchmarks/step.py --models mf star --num-inducing 64
 
 Every model runs in a process of its own, several times in turn: the median over rounds of the median step

@@ -25,8 +25,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     A Gaussian process classifier, deep where that pays; see `DeepGPRegressor` for the parameters.
 
     Two classes have one function and a probit likelihood, more a function each and a softmax. With
-    ``model="auto"`` a sparse GP and a deep one are tried and mixed, from 200 rows on; fewer get the sparse GP.
-    Both start from an exact GP of the labels.
+    ``model="auto"`` a sparse GP and, from 200 rows on, a deep one are tried and mixed; both start from an
+    exact GP of the labels.
 
     Attributes beyond the regressor's: `classes_`.
 

@@ -91,14 +91,15 @@ def _start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
         layer.kernel.lengthscales.assign(exact.kernel.lengthscales)
     last, q = model.layers[-1], model.inducing_posterior
     last.kernel.variance.assign(exact.kernel.variance)
+    noise = exact.likelihood.variance.numpy()
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-        model.likelihood.variance.assign(exact.likelihood.variance)
+        model.likelihood.variance.assign(noise)
     factor = last.factorise()
     precision, projected = np.eye(last.num_inducing), 0.0
     for start in range(0, len(rows.X), _ROWS):
         X, Y, weights = (array[start : start + _ROWS] for array in rows)
         A = np.asarray(last.project(tf.constant(X[None]), factor).basis[0], np.float64)
-        weighted = A.T * (weights / exact.likelihood.variance.numpy())
+        weighted = A.T * (weights / noise)
         precision += weighted @ A
         projected = projected + weighted @ Y
     inverse = solve_triangular(np.linalg.cholesky(precision), np.eye(len(precision)), lower=True)
