@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gpflow
@@ -14,9 +15,11 @@ from sklearn.preprocessing import StandardScaler
 from gpflow_deep import metrics, presets, training
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, selection
 from gpflow_deep.estimators.classifier import member_probabilities
+from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import distinct_rows
-from gpflow_deep.estimators.starting import take_over
-from gpflow_deep.presets import Settings
+from gpflow_deep.estimators.starting import start_from_labels, take_over
+from gpflow_deep.presets import Settings, get, recommended
+from gpflow_deep.presets.parts import pseudo_targets
 from gpflow_deep.training import TrainingError
 
 _QUICK: dict[str, Any] = dict(steps=5, num_inducing=8, random_state=0)
@@ -222,9 +225,42 @@ def test_few_rows_are_cross_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(fitted.weights_.sum(), 1.0)
     assert all(member.report["rows"] == 40 for member in fitted.members_)  # all, in the end
     labels = np.where(y > 0, "up", "down")
-    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["idsgp"]))
-    classes = DeepGPClassifier("auto", **_QUICK | {"steps": 20}).fit(X, labels)
-    assert [tried["name"] for tried in classes.report_] == ["svgp", "idsgp"]
+    classes = DeepGPClassifier("auto", **_QUICK | {"steps": 5}).fit(X, labels)
+    assert [tried["name"] for tried in classes.report_] == ["svgp"]
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_models_of_classes_start_from_an_exact_gp_of_the_labels(num_classes: int) -> None:
+    """Functions are a multiple of the labels' sparse GP, the multiple that the bound likes best."""
+    X, y = _data(120)
+    Y = np.digitize(y, np.quantile(y, np.arange(1, num_classes) / num_classes))[:, None]
+    rows = distinct_rows(X, Y.astype(float), None)
+    likelihood = "bernoulli" if num_classes == 2 else "softmax"
+    settings = recommended("svgp", len(X), X.shape[1], likelihood=likelihood)
+    settings = replace(settings, num_inducing=30, compute_dtype="own")
+    model = get("svgp").build(rows.X, rows.Y, settings, 0)
+    start_from_labels(model, rows, settings, seed=0, seconds=None)
+    labelled = rows._replace(Y=pseudo_targets(rows.Y, model.num_latent_gps, settings))
+    gaussian = replace(settings, likelihood="gaussian")
+    order = np.random.default_rng(0).permutation(len(rows.X))
+    exact, *_ = fit_exact("gp", labelled.take(order), gaussian, seed=0)
+    sparse = gpflow.models.SGPR(
+        (labelled.X, labelled.Y),
+        exact.kernel,
+        model.layers[0].inducing_variable,
+        noise_variance=exact.likelihood.variance.numpy(),
+    )
+    f, expected = model.predict_f(rows.X)[0], sparse.predict_f(rows.X)[0]
+    variance = model.layers[0].kernel.variance
+    scale = np.sqrt(variance.numpy() / exact.kernel.variance.numpy())
+    np.testing.assert_allclose(f, scale * expected, atol=0.01)
+    found = np.argmax(f, axis=1) if num_classes > 2 else f[:, 0] > 0
+    assert np.mean(found == rows.Y[:, 0]) > 0.9
+    if num_classes == 2:  # of more the bound is drawn
+        bound = float(model.elbo((rows.X, rows.Y)))
+        for other in {1.0, 2.0, 4.0, 8.0} - {float(np.round(scale))}:
+            variance.assign(other**2 * exact.kernel.variance)
+            assert float(model.elbo((rows.X, rows.Y))) < bound
 
 
 def test_deep_models_start_as_the_sparse_approximation_of_an_exact_gp() -> None:
