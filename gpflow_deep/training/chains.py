@@ -41,6 +41,7 @@ class MovingChains:
         :param gradients: Of the loss with respect to `variables`.
         """
         self.sampler.apply_gradients(zip(gradients, self.variables, strict=True))
+        model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
 
         def keep() -> tf.Tensor:
             model.inducing_posterior.keep()
