@@ -2,7 +2,7 @@
 Sampled deep GPs on the data sets of Table 1 of Lindinger et al. 2020, *Beyond the Mean-Field: Structured Deep
 Gaussian Processes*: test scores, how far the chains have converged, and what they cost.
 
-    python benchmarks/sampling.py --dataset energy --split 0 --output sghmc.jsonl   # goes on where it was stopped
+    python benchmarks/sampling.py --dataset energy --split 0 --output sghmc.jsonl
     python benchmarks/sampling.py --report sghmc.jsonl
 
 The model is the preset `sghmc`. Every run adds one JSON line to the output; runs that are there are not
@@ -103,8 +103,8 @@ def published(dataset: str) -> str:
 def report(lines: list[Line]) -> None:
     """Means over splits, with their standard errors."""
     print(
-        "| data set | layers | steps | splits | log density | RMSE | noise variance | R-hat, typical and worst |"
-        " CPU s | CPU s an effective state | published |"
+        "| data set | layers | steps | splits | log density | RMSE | noise variance |"
+        " R-hat, typical and worst | CPU s | CPU s an effective state | published |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)

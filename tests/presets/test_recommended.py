@@ -99,7 +99,7 @@ def test_names_that_are_none(change: dict[str, str]) -> None:
         Settings(**change)
 
 
-def test_sampled_layers_start_nearly_linear_and_their_noise_has_a_prior() -> None:
+def test_sampled_layers_start_nearly_linear() -> None:
     X = np.random.default_rng(0).normal(size=(30, 4))
     settings = Settings(num_layers=3, num_inducing=5, steps=1000, test_samples=40)
     model = presets.build("sghmc", X, X[:, :1], settings)
@@ -108,8 +108,3 @@ def test_sampled_layers_start_nearly_linear_and_their_noise_has_a_prior() -> Non
     assert all(layer.kernel.variance.trainable for layer in model.layers)
     # Four chains of ten states each, from the last quarter of the steps.
     assert model.inducing_posterior.num_kept == 10 and model.keep_every == 25
-    densities = []
-    for variance in (1e-5, 0.05):
-        model.likelihood.variance.assign(variance)
-        densities.append(float(model.log_prior_density()))
-    assert densities[1] > densities[0] + 10.0
