@@ -68,7 +68,7 @@ class SampledPosterior(Module):
             for start in starts
         ]
         self.times_kept = tf.Variable(0, dtype=tf.int64, trainable=False)
-        remembered = starts if window > 1 else []
+        remembered = starts if window > 1 else []  # the present states need no copy
         self.remembered = [
             tf.Variable(np.stack([start] * window), trainable=False) for start in remembered
         ]

@@ -6,8 +6,7 @@ noisy data is worth more than one chain of as many steps in all. Hidden layers s
 functions, with kernels of a small variance, which is trained: from the usual 1 the draws of hidden layers are
 so noisy that the chains take many times the steps. Hyperparameters follow the present states, and settle as
 Adam's rate falls; at earlier states, as in the paper, they learn more slowly. A prior on the noise variance
-makes no difference: once the residual variances of the layers explain the data it falls, whether or not, and
-new points lose no density by that until long after.
+makes no difference: once the residual variances of the layers explain the data, it falls all the same.
 """
 
 from __future__ import annotations

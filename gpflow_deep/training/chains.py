@@ -36,7 +36,7 @@ class MovingChains:
 
     def apply_gradients(self, gradients: Sequence[tf.Tensor], model: SampledDeepGP) -> None:
         """
-        One step, and its state kept where it is time.
+        One step, and its state remembered for learning, and kept where it is time.
 
         :param gradients: Of the loss with respect to `variables`.
         """

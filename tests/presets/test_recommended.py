@@ -73,6 +73,8 @@ def test_the_papers_own_settings() -> None:
     assert [layer.num_latent_gps for layer in ober.layers] == [6, 1]
     bui = presets.get("bui2016-dgp-3").settings()
     assert (bui.hidden_dim, bui.batch_size, bui.num_inducing) == (3, 50, 50)
+    havasi = presets.build("havasi2018-sghmc", X, X[:, :1])
+    assert (havasi.inducing_posterior.num_chains, havasi.window, havasi.keep_every) == (1, 100, 50)
     dspp = presets.get("meng2024-dspp").settings()
     model = presets.build("meng2024-dspp", X, X[:, :1], dspp)
     assert [layer.num_latent_gps for layer in model.layers] == [16, 4, 1]
