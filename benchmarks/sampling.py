@@ -103,10 +103,10 @@ def published(dataset: str) -> str:
 def report(lines: list[Line]) -> None:
     """Means over splits, with their standard errors."""
     print(
-        "| data set | layers | steps | splits | log density | RMSE | noise variance |"
-        " R-hat, typical and worst | CPU s | CPU s an effective state | published |"
+        "| data set | layers | steps | splits | log density | RMSE | in 95% intervals |"
+        " noise variance | R-hat, typical and worst | CPU s | CPU s an effective state | published |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|" + "---|" * 12)
     groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
     for line in lines:
         groups[line["dataset"], line["layers"], line["steps"]].append(line)
@@ -120,7 +120,7 @@ def report(lines: list[Line]) -> None:
         noise = np.mean([run["noise_variance"] for run in runs])
         print(
             f"| {dataset} | {layers} | {steps} | {len(runs)} | {shown('log_density', 2)} |"
-            f" {shown('rmse', 3)} | {noise:.1g} | {typical:.2f}, {worst:.2f} |"
+            f" {shown('rmse', 3)} | {shown('coverage95', 2)} | {noise:.1g} | {typical:.2f}, {worst:.2f} |"
             f" {np.mean([run['seconds'] for run in runs]):.0f} | {price:.1f} | {published(dataset)} |"
         )
 
