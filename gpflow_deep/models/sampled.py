@@ -86,7 +86,8 @@ class SampledDeepGP(DrawingDeepGPModel):
 
     Several chains run side by side. :func:`gpflow_deep.training.fit` moves them by
     :class:`gpflow_deep.optimizers.SGHMC` and takes from the same gradient a step of Adam on the
-    hyperparameters, at the present states: Monte Carlo EM. Predictions are mixtures over the kept states.
+    hyperparameters, at the present states or at earlier ones: Monte Carlo EM. Predictions are mixtures over
+    the kept states.
 
     >>> layers = gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5)
     >>> model = gd.models.SampledDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_chains=3)
@@ -100,6 +101,10 @@ class SampledDeepGP(DrawingDeepGPModel):
     :param num_samples: draws of the hidden layers per point and chain in training.
     :param num_data: size of the whole training set, for minibatches.
     :param keep_every: steps from one kept state of a chain to the next.
+    :param window: of how many last states of a chain one, drawn at random, is where a step of the
+        hyperparameters takes its gradient. At 1, the present state, it comes with the chains' own, and the
+        hyperparameters follow soonest; at states that are older they can fit none in particular, for a second
+        evaluation. The paper has 100.
     :param step_size: of the sampler that ``fit`` makes, see :class:`gpflow_deep.optimizers.SGHMC`.
     :param momentum_decay: likewise.
     :param num_prediction_samples: components of the predicted mixture, and kept states of all chains.
@@ -121,6 +126,7 @@ class SampledDeepGP(DrawingDeepGPModel):
         num_samples: int = 1,
         num_data: int | None = None,
         keep_every: int = 20,
+        window: int = 1,
         step_size: float = 0.05,
         momentum_decay: float = 0.01,
         num_prediction_samples: int = 100,
@@ -141,11 +147,16 @@ class SampledDeepGP(DrawingDeepGPModel):
         terms = list(_OBSERVATION_TERMS)
         self.observation_term = check_choice(observation_term, "observation_term", terms)
         self.keep_every = check_positive_integer(keep_every, "keep_every")
+        self.window = check_positive_integer(window, "window")
         self.step_size = check_positive_number(step_size, "step_size")
         self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
         num_chains = check_positive_integer(num_chains, "num_chains")
         self.inducing_posterior = SampledPosterior(
-            self.layers, num_chains, -(-self.num_prediction_samples // num_chains), seed=self.seed
+            self.layers,
+            num_chains,
+            -(-self.num_prediction_samples // num_chains),
+            window=self.window,
+            seed=self.seed,
         )
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
@@ -161,9 +172,23 @@ class SampledDeepGP(DrawingDeepGPModel):
         """
         The mean of :meth:`log_joint` over the chains: what sampling, and learning of hyperparameters, follow.
 
+        With a window it is that of the states which were recalled, and so is its gradient with respect to
+        the hyperparameters; that with respect to the chains is the one at the present states.
+
         :param noise: as for :meth:`log_joint`.
         """
-        return tf.reduce_mean(self.log_joint(data, noise))
+        q = self.inducing_posterior
+        if not q.recalled:
+            return tf.reduce_mean(self.log_joint(data, noise))
+        if noise is None:
+            noise = self.draw_noise(tf.shape(data[0])[0])
+        states = [tf.convert_to_tensor(v) for v in q.chains]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(states)
+            objective = tf.reduce_mean(self._log_joint(data, noise, states))
+        slopes = map(tf.stop_gradient, tape.gradient(objective, states))
+        nothing = [tf.reduce_sum(g * (v - tf.stop_gradient(v))) for g, v in zip(slopes, states)]
+        return tf.reduce_mean(self._log_joint(data, noise, q.recalled)) + tf.add_n(nothing)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -177,17 +202,23 @@ class SampledDeepGP(DrawingDeepGPModel):
         :param data: inputs [N, D] and targets [N, P].
         :param noise: the draws of :meth:`draw_noise`; drawn if not given.
         """
+        return self._log_joint(data, noise, self.inducing_posterior.chains)
+
+    def _log_joint(
+        self, data: RegressionData, noise: Noise, states: Sequence[TensorType]
+    ) -> tf.Tensor:
+        """Of each chain's state [C, T, M]."""
         X, Y = self._check_data(data)
         N, q = tf.shape(X)[0], self.inducing_posterior
         points = self.draw_noise(N) if noise is None else self._check_points(noise, X.shape[0])
         S = _per_chain(points[0], q.num_chains) if points else self.num_samples
-        states = [tf.repeat(tf.convert_to_tensor(v), S, axis=0) for v in q.chains]
-        output = walk(self.layers, self._passage(Prepared(self._factors(), states)), X, points)[-1]
+        drawn = [tf.repeat(tf.convert_to_tensor(v), S, axis=0) for v in states]
+        output = walk(self.layers, self._passage(Prepared(self._factors(), drawn)), X, points)[-1]
         mean, variance = self._marginals(output)
         f = Mixture(mean, variance, equal_log_weights(tf.shape(mean)[0]))
         terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
         by_chain = tf.reshape(tf.reduce_sum(terms, axis=-1), [q.num_chains, S])
-        return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior()
+        return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior(states)
 
     @tf.autograph.experimental.do_not_convert
     def log_prior_density(self) -> tf.Tensor:

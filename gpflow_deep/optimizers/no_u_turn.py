@@ -124,9 +124,7 @@ def sample_no_u_turn(
     data = model._check_data(data)
 
     def log_density() -> tf.Tensor:
-        return q.num_chains * model.maximum_log_likelihood_objective(data, noise) + (
-            model.log_prior_density()
-        )
+        return tf.reduce_sum(model.log_joint(data, noise)) + model.log_prior_density()
 
     helper = gpflow.optimizers.SamplingHelper(log_density, parameters)
     kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(

@@ -8,7 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import Module, Parameter
+from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer
 from ..validation import (
@@ -34,6 +34,7 @@ class SampledPosterior(Module):
     :param layers: the layers whose inducing outputs they are. Only their sizes are kept.
     :param num_chains: C, chains that run side by side.
     :param num_kept: R, states of each chain that are kept: the last ones.
+    :param window: W, last states of each chain that are remembered for learning, see :meth:`remember`.
     :param initial_scale: standard deviation of the states that the chains start from.
     :param seed: of these.
     """
@@ -44,6 +45,7 @@ class SampledPosterior(Module):
         num_chains: int,
         num_kept: int,
         *,
+        window: int = 1,
         initial_scale: float = 0.01,
         seed: int = 0,
         name: str | None = None,
@@ -51,6 +53,7 @@ class SampledPosterior(Module):
         super().__init__(name=name)
         self.num_chains = check_positive_integer(num_chains, "num_chains")
         self.num_kept = check_positive_integer(num_kept, "num_kept")
+        self.window = check_positive_integer(window, "window")
         check_sequence_of(layers, GPLayer, "layers")
         initial_scale = check_positive_number(initial_scale, "initial_scale")
         rng, float_type = np.random.default_rng(check_seed(seed)), gpflow.default_float()
@@ -65,6 +68,11 @@ class SampledPosterior(Module):
             for start in starts
         ]
         self.times_kept = tf.Variable(0, dtype=tf.int64, trainable=False)
+        remembered = starts if window > 1 else []  # the present states need no copy
+        self.remembered = [
+            tf.Variable(np.stack([start] * window), trainable=False) for start in remembered
+        ]
+        self.recalled = [tf.Variable(start, trainable=False) for start in remembered]
 
     @property
     def variables_of_chains(self) -> list[tf.Variable]:
@@ -83,13 +91,32 @@ class SampledPosterior(Module):
             kept.scatter_nd_update([[slot]], tf.convert_to_tensor(chain)[None])
         self.times_kept.assign_add(1)
 
+    def remember(self, step: tf.Tensor, seed: int) -> None:
+        """
+        Put the present states into the window, in place of its oldest, and recall one of those in it.
+
+        :param step: how many were put there before.
+        :param seed: of the draw, which is a pure function of it and the step.
+        """
+        index = tf.random.stateless_uniform(
+            [], [seed, step], maxval=tf.minimum(step + 1, self.window), dtype=tf.int64
+        )
+        for remembered, recalled, chain in zip(self.remembered, self.recalled, self.chains):
+            remembered.scatter_nd_update([[step % self.window]], tf.convert_to_tensor(chain)[None])
+            recalled.assign(remembered[index])
+
     def forget(self) -> None:
         """Keep none: predictions are of the present states until others are kept."""
         self.times_kept.assign(0)
 
-    def log_prior(self) -> tf.Tensor:
-        """Log density of each chain's state under the prior, [C]."""
-        return tf.add_n([tf.reduce_sum(self._prior.log_prob(v), axis=[1, 2]) for v in self.chains])
+    def log_prior(self, states: Sequence[TensorType] | None = None) -> tf.Tensor:
+        """
+        Log density of each chain's state under the prior, [C].
+
+        :param states: [C, T_l, M_l] for each layer; the present ones by default.
+        """
+        states = self.chains if states is None else states
+        return tf.add_n([tf.reduce_sum(self._prior.log_prob(v), axis=[1, 2]) for v in states])
 
     def states(self) -> list[tf.Tensor]:
         """

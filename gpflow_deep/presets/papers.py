@@ -210,7 +210,18 @@ register("meng2024-dspp", defaults=_MENG_BASELINE, weights=False)(
 
 @register("havasi2018-sghmc", defaults=_HAVASI, weights=False)
 def _havasi_sghmc(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> SampledDeepGP:
-    """One chain as Havasi et al. 2018 ran it: the last 100 states, 50 steps apart."""
+    """
+    One chain as Havasi et al. 2018 ran it: a window of 100 states for the hyperparameters, and the last 100
+    states, 50 steps apart, for predictions.
+    """
     return build_sampled(
-        X, Y, settings, seed, num_chains=1, keep_every=50, step_size=0.01, momentum_decay=0.05
+        X,
+        Y,
+        settings,
+        seed,
+        num_chains=1,
+        keep_every=50,
+        window=100,
+        step_size=0.01,
+        momentum_decay=0.05,
     )

@@ -36,11 +36,12 @@ class MovingChains:
 
     def apply_gradients(self, gradients: Sequence[tf.Tensor], model: SampledDeepGP) -> None:
         """
-        One step, and its state kept where it is time.
+        One step, and its state remembered for learning, and kept where it is time.
 
         :param gradients: Of the loss with respect to `variables`.
         """
         self.sampler.apply_gradients(zip(gradients, self.variables, strict=True))
+        model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
 
         def keep() -> tf.Tensor:
             model.inducing_posterior.keep()

@@ -207,7 +207,48 @@ def test_components_are_the_kept_states() -> None:
         )
 
 
-def test_fit_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+def gradients_of(model: SampledDeepGP, noise: list[tf.Tensor]) -> tuple[list[Any], list[Any]]:
+    """Of the objective: with respect to the chains, and its value with those of the hyperparameters."""
+    chains = model.inducing_posterior.variables_of_chains
+    others = [v for v in model.trainable_variables if all(v is not chain for chain in chains)]
+    with tf.GradientTape() as tape:
+        objective = model.maximum_log_likelihood_objective((X, Y), noise)
+    gradients = tape.gradient(objective, [*chains, *others])
+    return gradients[: len(chains)], [objective, *gradients[len(chains) :]]
+
+
+def test_hyperparameters_learn_at_recalled_states_and_chains_at_their_own() -> None:
+    model, plain = deep(num_chains=2, window=5), deep(num_chains=2)
+    fit(model, 7)
+    q, noise = model.inducing_posterior, model.draw_noise(len(X), seed=[1, 2])
+    q.remember(tf.constant(7, tf.int64), seed=1)
+    assert all(not np.allclose(*pair) for pair in zip(q.recalled, q.chains, strict=True))
+    values = gpflow.utilities.read_values(model)
+    names = gpflow.utilities.parameter_dict(plain)
+    gpflow.utilities.multiple_assign(plain, {name: values[name] for name in names})
+    of_chains, of_others = gradients_of(model, noise)
+    assert_close(of_chains, gradients_of(plain, noise)[0])
+    for chain, recalled in zip(plain.inducing_posterior.chains, q.recalled, strict=True):
+        chain.assign(recalled)
+    assert_close(of_others, gradients_of(plain, noise)[1])
+
+
+def test_recalled_states_are_drawn_from_the_window() -> None:
+    q = deep(num_chains=2, window=4).inducing_posterior
+    recalled = []
+    for step in range(60):
+        for v in q.variables_of_chains:
+            v.assign(tf.fill(v.shape, tf.cast(step, v.dtype)))
+        q.remember(tf.constant(step, tf.int64), seed=0)
+        values = np.concatenate([v.numpy().ravel() for v in q.recalled])
+        assert np.all(values == values[0])
+        recalled.append(step - values[0])
+    assert recalled[0] == 0
+    assert set(recalled) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("window", [1, 7])
+def test_fit_goes_on_to_the_same_numbers(tmp_path: Path, window: int) -> None:
     class Stopped(Exception):
         pass
 
@@ -216,11 +257,11 @@ def test_fit_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
             raise Stopped
 
     settings = dict(steps=40, validation_fraction=0.2, validate_every=10)
-    whole, resumed = deep(), deep()
+    whole, resumed, stopped = (deep(window=window) for _ in range(3))
     expected = fit(whole, **settings)
     settings |= dict(checkpoint_dir=tmp_path, checkpoint_every=10)
     with pytest.raises(Stopped):
-        fit(deep(), callback=stop, **settings)
+        fit(stopped, callback=stop, **settings)
     result = fit(resumed, **settings)
     np.testing.assert_array_equal(result.history["loss"], expected.history["loss"])
     ends = [gpflow.utilities.read_values(model) for model in (whole, resumed)]
@@ -285,8 +326,9 @@ def test_bad_input() -> None:
         ValueError, match="observation_term: expected 'predictive' or 'variational'"
     ):
         deep(observation_term="exact")
-    with pytest.raises(ValueError, match="num_chains: expected"):
-        deep(num_chains=0)
+    for name in ("num_chains", "window"):
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            deep(**{name: 0})
     layers = gd.layers.build_layers(X, (2,), 1, 5)
     layers[1].inducing_variable = None
     with pytest.raises(ValueError, match="inducing variables in all of them"):

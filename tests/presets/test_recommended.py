@@ -73,6 +73,8 @@ def test_the_papers_own_settings() -> None:
     assert [layer.num_latent_gps for layer in ober.layers] == [6, 1]
     bui = presets.get("bui2016-dgp-3").settings()
     assert (bui.hidden_dim, bui.batch_size, bui.num_inducing) == (3, 50, 50)
+    havasi = presets.build("havasi2018-sghmc", X, X[:, :1])
+    assert (havasi.inducing_posterior.num_chains, havasi.window, havasi.keep_every) == (1, 100, 50)
     dspp = presets.get("meng2024-dspp").settings()
     model = presets.build("meng2024-dspp", X, X[:, :1], dspp)
     assert [layer.num_latent_gps for layer in model.layers] == [16, 4, 1]
@@ -99,7 +101,7 @@ def test_names_that_are_none(change: dict[str, str]) -> None:
         Settings(**change)
 
 
-def test_sampled_layers_start_nearly_linear_and_their_noise_has_a_prior() -> None:
+def test_sampled_layers_start_nearly_linear() -> None:
     X = np.random.default_rng(0).normal(size=(30, 4))
     settings = Settings(num_layers=3, num_inducing=5, steps=1000, test_samples=40)
     model = presets.build("sghmc", X, X[:, :1], settings)
@@ -108,8 +110,3 @@ def test_sampled_layers_start_nearly_linear_and_their_noise_has_a_prior() -> Non
     assert all(layer.kernel.variance.trainable for layer in model.layers)
     # Four chains of ten states each, from the last quarter of the steps.
     assert model.inducing_posterior.num_kept == 10 and model.keep_every == 25
-    densities = []
-    for variance in (1e-5, 0.05):
-        model.likelihood.variance.assign(variance)
-        densities.append(float(model.log_prior_density()))
-    assert densities[1] > densities[0] + 10.0

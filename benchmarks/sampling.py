@@ -1,0 +1,143 @@
+"""
+Sampled deep GPs on the data sets of Table 1 of Lindinger et al. 2020, *Beyond the Mean-Field: Structured Deep
+Gaussian Processes*: test scores, how far the chains have converged, and what they cost.
+
+    python benchmarks/sampling.py --dataset energy --split 0 --output sghmc.jsonl
+    python benchmarks/sampling.py --report sghmc.jsonl
+
+The model is the preset `sghmc`. Every run adds one JSON line to the output; runs that are there are not
+repeated. With --held-out an eighth of the training points is scored in place of the test points, and only the
+rest trained on: for choices of settings, which are not to see the test points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from runs import Line, Results, Split, mean_and_error, read_split, use_one_thread
+
+import gpflow_deep as gd
+from gpflow_deep.experiments.published import find
+
+HELD_OUT_SHARE = 1 / 8
+DATASETS = ("energy", "boston", "concrete", "wine_red", "kin8nm", "power")
+_TYPICAL, _WORST = 50, 95  # percentiles over the scored points
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).strip().split("\n\n")[0])
+    parser.add_argument("--dataset", nargs="+", default=list(DATASETS))
+    parser.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--layers", type=int, nargs="+", default=[3])
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--held-out", action="store_true", help="score training points, see above")
+    parser.add_argument("--output", type=Path, default=Path("sghmc.jsonl"))
+    parser.add_argument("--report", type=Path, help="print a table of these runs and make none")
+    return parser.parse_args()
+
+
+def hold_out(split: Split, seed: int) -> Split:
+    """A part of the training points in place of the test points."""
+    order = np.random.default_rng(seed).permutation(len(split.X))
+    held_out, rest = np.split(order, [round(HELD_OUT_SHARE * len(order))])
+    return Split(split.X[rest], split.Y[rest], split.X[held_out], split.Y[held_out], split.scale)
+
+
+def execute(settings: Line) -> Line:
+    """Sample one model's posterior; its scores in the targets' unit."""
+    split = read_split(settings["dataset"], settings["split"])
+    if settings["held_out"]:
+        split = hold_out(split, settings["split"])
+    chosen = gd.presets.recommended("sghmc", *split.X.shape, num_layers=settings["layers"])
+    chosen = replace(
+        gd.presets.scheduled(chosen, settings["steps"]), num_inducing=100, test_samples=100
+    )
+    tf.random.set_seed(0)
+    model = gd.presets.build("sghmc", split.X, split.Y, chosen)
+    started = time.process_time()
+    gd.training.fit(
+        model,
+        (split.X, split.Y),
+        steps=chosen.steps,
+        batch_size=chosen.batch_size,
+        learning_rate=chosen.learning_rate,
+        decay_rate=chosen.decay_rate,
+        decay_steps=chosen.decay_steps,
+        progress=False,
+    )
+    seconds = time.process_time() - started
+    mixture = model.predict_y_mixture(split.Xtest, num_samples=chosen.test_samples)
+    parts = [np.asarray(part) for part in mixture]
+    mean, _ = gd.metrics.mixture_moments(*parts)
+    densities = gd.metrics.log_density(split.Ytest, *parts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say is in the line
+        r_hat, sizes = map(np.asarray, model.convergence(split.Xtest))
+    return dict(
+        log_density=float(np.mean(densities) - np.log(split.scale)),
+        rmse=split.scale * float(gd.metrics.rmse(split.Ytest, mean)),
+        coverage95=float(gd.metrics.coverage(split.Ytest, *parts, level=0.95)),
+        noise_variance=float(model.likelihood.variance.numpy()),
+        seconds=seconds,
+        r_hat=[float(np.percentile(r_hat, share)) for share in (_TYPICAL, _WORST)],
+        effective_states=float(np.percentile(sizes, _TYPICAL)),
+        num_train=len(split.X),
+    )
+
+
+def published(dataset: str) -> str:
+    """Of three layers, in that table."""
+    found = find(dataset, "interpolation", "test_log_likelihood")
+    return ", ".join(f"{entry.value:.2f}" for entry in found if entry.model == "sghmc")
+
+
+def report(lines: list[Line]) -> None:
+    """Means over splits, with their standard errors."""
+    print(
+        "| data set | layers | steps | splits | log density | RMSE | in 95% intervals |"
+        " noise variance | R-hat, typical and worst | CPU s | CPU s an effective state | published |"
+    )
+    print("|" + "---|" * 12)
+    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        groups[line["dataset"], line["layers"], line["steps"]].append(line)
+    for (dataset, layers, steps), runs in groups.items():
+
+        def shown(column: str, digits: int, runs: list[Line] = runs) -> str:
+            return mean_and_error([run[column] for run in runs], digits)
+
+        typical, worst = np.mean([run["r_hat"] for run in runs], axis=0)
+        price = np.mean([run["seconds"] / run["effective_states"] for run in runs])
+        noise = np.mean([run["noise_variance"] for run in runs])
+        print(
+            f"| {dataset} | {layers} | {steps} | {len(runs)} | {shown('log_density', 2)} |"
+            f" {shown('rmse', 3)} | {shown('coverage95', 2)} | {noise:.1g} | {typical:.2f}, {worst:.2f} |"
+            f" {np.mean([run['seconds'] for run in runs]):.0f} | {price:.1f} | {published(dataset)} |"
+        )
+
+
+def main() -> None:
+    o = parse_arguments()
+    if o.report:
+        report(Results(o.report).read())
+        return
+    use_one_thread()
+    for layers in o.layers:
+        for split in o.split:
+            for dataset in o.dataset:
+                names = dict(dataset=dataset, split=split, layers=layers, steps=o.steps)
+                settings = {**names, "held_out": o.held_out}
+                Results(o.output).run(settings, partial(execute, settings))
+
+
+if __name__ == "__main__":
+    main()
