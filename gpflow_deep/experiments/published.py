@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .published_networks import DATASETS, NETWORKS
+
 __all__ = ["PUBLISHED", "PUBLISHED_SHARES", "Published", "PublishedShare", "find"]
 
 _LINDINGER = (
@@ -441,6 +443,21 @@ PUBLISHED: tuple[Published, ...] = (
         for metric, models in _OBER_TABLES.items()
         for (model, num_layers), row in models.items()
         for dataset, (value, error) in zip(_OBER_DATASETS, row, strict=True)
+    )
+    + tuple(
+        Published(
+            source=f"{_OBER}, Tables 4 to 6",
+            model=model,
+            num_layers=3,
+            dataset=dataset,
+            study="interpolation",
+            metric=metric,
+            value=value,
+            error=error,
+        )
+        for metric, models in NETWORKS.items()
+        for model, row in models.items()
+        for dataset, (value, error) in zip(DATASETS, row, strict=True)
     )
     + tuple(
         Published(
