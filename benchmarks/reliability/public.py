@@ -165,7 +165,7 @@ COMMON: dict[str, Argument] = {
     **_one(3, "num_inducing", "kernel_size", "num_rows", "num_inputs", "num_layers"),
     **_one(1, "output_dim", "repeats", "num_groups"),
     **_one(12, "num_data"),
-    **_one(4, "fan_in", "num_chains", "num_kept", "keep_every", "burn_in"),
+    **_one(4, "fan_in", "num_chains", "num_kept", "keep_every", "burn_in", "window"),
     **_one(0.5, "step_size", kind="positive"),
     **_one(0.5, "momentum_decay", kind="share or none"),
     **_one("variational", "observation_term", kind="choice"),
