@@ -6,8 +6,10 @@ parts. A test compares it with the packages' own lists of names.
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpflow
@@ -223,6 +225,13 @@ def _regressor(**arguments: Any) -> Any:
     return DeepGPRegressor(**arguments).fit(X, Y[:, 0]).predict(X)
 
 
+def _read_files(**arguments: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        path.write_text("x,y\n" + "1.0,2.0\n" * 12)
+        return training.read_files(path, ["y"], **arguments).first
+
+
 def _settings(**arguments: Any) -> Any:
     return list(Settings(**arguments).identity().values())
 
@@ -246,6 +255,7 @@ _COMPOSED: dict[str, tuple[Callable[..., Any], dict[str, Argument]]] = {
             **_one("gaussian", "likelihood", kind="choice"),
         },
     ),
+    "training.read_files": (_read_files, _one(12, "num_data", "buffer_size")),
     "training.fit": (
         _fit,
         {
@@ -316,6 +326,10 @@ _OWN: dict[str, dict[str, Argument]] = {
         **_one(5.0, "df", kind="degrees"),
         "scale_tril": Argument(lambda: np.eye(2), "array"),
     },
+    "training.Stream": {
+        "source": Argument(lambda: lambda: iter([_data()]), "part"),
+        **_one(12, "buffer_size"),
+    },
     "training.minibatches": {
         "batch_size": Argument(lambda: 4, "count"),
         **_one(0, "start", kind="seed"),
@@ -344,7 +358,7 @@ NOT_CALLED = {
     "models": {"DeepGPModel", "Convergence", "LayerMoments", "LayerOutput"},
     "likelihoods": {"log_normaliser", "log_prob", "predict_log_density", "predict_mean_and_var"},
     "optimizers": {"NoUTurnSamples", "sample_no_u_turn"},
-    "training": {"FitResult", "TrainingError", "fit"},
+    "training": {"FitResult", "TrainingError", "fit", "read_files"},
     "presets": {
         "Builder",
         "Preset",
