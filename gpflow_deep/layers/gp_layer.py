@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import gpflow
@@ -21,7 +22,7 @@ from ..validation import check_flag, check_inducing_variable, input_dim
 from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance
 
-__all__ = ["GPLayer", "Projection"]
+__all__ = ["GPLayer", "Projection", "check_inducing_variables"]
 
 
 class Projection(NamedTuple):
@@ -249,3 +250,12 @@ class GPLayer(Layer):
                 f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
+
+
+def check_inducing_variables(layers: Sequence[GPLayer]) -> None:
+    """Raise a ValueError where some have none."""
+    without = [layer.name for layer in layers if layer.inducing_variable is None]
+    if without:
+        raise ValueError(
+            f"layers: expected inducing variables in all of them, got none in {without}."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import gpflow
 import tensorflow as tf
@@ -11,15 +11,15 @@ from gpflow.base import Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
+from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
-from ..numerics.linalg import rows_times
-from ..posteriors.base import Conditional, InducingPosterior, Moments, Recursion
-from ..posteriors.explained import Explained
+from ..posteriors.base import InducingPosterior, Moments, Recursion
+from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_number
-from .passage import JointPassage, Passage, PassageChain
+from .passage import JointPassage, MarginalPassage, Passage, PassageChain, cast_all
 from .variational import VariationalDeepGPModel
 
 __all__ = ["DeepGP"]
@@ -34,8 +34,8 @@ class Prepared(NamedTuple):
 
     def cast(self, dtype: str) -> Prepared:
         """What a pass of points needs of it, in another dtype."""
-        moments = self.moments._replace(layers=_cast(self.moments.layers, dtype))
-        return Prepared(_cast(self.factors, dtype), moments, _cast(self.draws, dtype))
+        moments = self.moments._replace(layers=cast_all(self.moments.layers, dtype))
+        return Prepared(cast_all(self.factors, dtype), moments, cast_all(self.draws, dtype))
 
 
 class DeepGP(VariationalDeepGPModel):
@@ -210,70 +210,6 @@ class DeepGP(VariationalDeepGPModel):
         if self.sites is not None:
             return self.sites.noise()
         return super()._joint_noise(X, num_samples, num_layers, seed)
-
-
-class MarginalPassage(Passage):
-    """
-    Point by point: project on the inducing variables, then condition on the layers below (Theorem 1).
-
-    :param dtype: to compute in, that of factors and recursion: GPflow's default float, as what it takes and
-        returns, by default.
-    """
-
-    def __init__(
-        self, factors: Sequence[tf.Tensor], recursion: Recursion, dtype: str | None = None
-    ) -> None:
-        self._factors = iter(factors)
-        self._recursion = recursion
-        self._dtype = dtype or gpflow.default_float()
-
-    def condition(
-        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
-    ) -> Conditional:
-        projection = layer.project(tf.cast(inputs, self._dtype), next(self._factors))
-        conditional = self._recursion.condition(projection)
-        return Conditional(*_cast(conditional, gpflow.default_float()))
-
-    def sample(self, noise: TensorType | None) -> tf.Tensor:
-        sample = self._recursion.sample(tf.cast(noise, self._dtype))
-        return tf.cast(sample, gpflow.default_float())
-
-
-def explain_by_outputs(
-    layer: GPLayer,
-    inputs: tf.Tensor,
-    factor: tf.Tensor,
-    inducing_outputs: tf.Tensor,
-    output_factor: tf.Tensor | None = None,
-) -> Explained:
-    """
-    What inducing outputs say of a layer's functions over all inputs.
-
-    :param inputs: [S, N, D].
-    :param factor: what :meth:`GPLayer.factorise` returned.
-    :param inducing_outputs: draws, or the mean where they are integrated out, [S or 1, T, M].
-    :param output_factor: of their covariance then, [T, M, R], with R = M noises of each GP's own, or R > M
-        that all GPs have in common.
-    """
-    A, basis = layer.joint_projection(inputs, factor)  # [S, K, M, N]
-    mean = tf.linalg.matrix_transpose(rows_times(inducing_outputs, basis))
-    if output_factor is None:
-        return Explained(mean, A, None)
-    added = tf.matmul(output_factor, basis, transpose_a=True)  # [S, T, R, N]
-    return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
-
-
-def _cast(tensors: Any, dtype: Any) -> Any:
-    """Nested tensors in another dtype."""
-    return tf.nest.map_structure(lambda x: tf.cast(x, dtype), tensors)
-
-
-def check_inducing_variables(layers: Sequence[GPLayer]) -> None:
-    without = [layer.name for layer in layers if layer.inducing_variable is None]
-    if without:
-        raise ValueError(
-            f"layers: expected inducing variables in all of them, got none in {without}."
-        )
 
 
 def _check_posterior(

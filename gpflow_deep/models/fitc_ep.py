@@ -20,7 +20,7 @@ from ..likelihoods import log_normaliser
 from ..numerics.draws import quasi_normals, standard_normals
 from ..numerics.linalg import cholesky, leading_shape
 from ..posteriors.base import Conditional
-from ..posteriors.explained import Explained
+from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Noise
 from ..posteriors.tied_factor import TiedFactor, Weights
 from ..psi_statistics import Gaussian
@@ -32,7 +32,6 @@ from ..validation import (
     check_positive_number,
 )
 from .base import DeepGPModel, LayerOutput
-from .deep_gp import explain_by_outputs
 from .passage import JointPassage, Passage, sample_gaussians, walk
 
 __all__ = ["FITCEPDeepGP", "LayerMoments"]

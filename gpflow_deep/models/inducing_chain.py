@@ -20,7 +20,7 @@ from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_choice, check_number, check_positive_integer
-from .passage import Passage, sample_gaussians, walk
+from .passage import Passage, cast_all, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
 __all__ = [
@@ -269,9 +269,7 @@ def condition_gps(
 
 def in_default_float(chain: Chain) -> Chain:
     """The chain as the data's path takes it."""
-    return tf.nest.map_structure(
-        lambda x: None if x is None else tf.cast(x, gpflow.default_float()), chain
-    )
+    return cast_all(chain, gpflow.default_float())
 
 
 def _analytic_divergence(chain: Chain) -> tf.Tensor:

@@ -12,15 +12,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import gpflow
 import tensorflow as tf
 from gpflow.base import TensorType
 
-from ..layers import Layer
+from ..layers import GPLayer, Layer
 from ..numerics.linalg import rows_times
-from ..posteriors.base import Conditional
+from ..posteriors.base import Conditional, Recursion
 from ..posteriors.explained import Explained
 
-__all__ = ["JointPassage", "Passage", "PassageChain", "Step", "sample_gaussians", "walk"]
+__all__ = [
+    "JointPassage",
+    "MarginalPassage",
+    "Passage",
+    "PassageChain",
+    "Step",
+    "cast_all",
+    "sample_gaussians",
+    "walk",
+]
 
 
 class Passage(ABC):
@@ -77,6 +87,33 @@ def sample_gaussians(conditional: Conditional, noise: TensorType) -> tf.Tensor:
     """Draws [S, N, T] of independent GPs."""
     mean, variance = conditional
     return mean + tf.sqrt(variance) * noise
+
+
+class MarginalPassage(Passage):
+    """
+    Point by point: project on the inducing variables, then condition on the layers below (Theorem 1).
+
+    :param dtype: to compute in, that of factors and recursion: GPflow's default float, as what it takes and
+        returns, by default.
+    """
+
+    def __init__(
+        self, factors: Sequence[tf.Tensor], recursion: Recursion, dtype: str | None = None
+    ) -> None:
+        self._factors = iter(factors)
+        self._recursion = recursion
+        self._dtype = dtype or gpflow.default_float()
+
+    def condition(
+        self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
+    ) -> Conditional:
+        projection = layer.project(tf.cast(inputs, self._dtype), next(self._factors))
+        conditional = self._recursion.condition(projection)
+        return Conditional(*cast_all(conditional, gpflow.default_float()))
+
+    def sample(self, noise: TensorType | None) -> tf.Tensor:
+        sample = self._recursion.sample(tf.cast(noise, self._dtype))
+        return tf.cast(sample, gpflow.default_float())
 
 
 class JointPassage(Passage):
@@ -141,3 +178,8 @@ class PassageChain(Passage):
 
     def sample(self, noise: TensorType | None) -> Any:
         return self._current.sample(noise)
+
+
+def cast_all(tensors: Any, dtype: Any) -> Any:
+    """Nested tensors, some perhaps absent, in another dtype."""
+    return tf.nest.map_structure(lambda x: None if x is None else tf.cast(x, dtype), tensors)

@@ -13,11 +13,12 @@ from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
+from ..layers.gp_layer import check_inducing_variables
 from ..likelihoods import predict_log_density, variational_expectations
 from ..numerics.draws import standard_normals
 from ..numerics.parts import ROWS, in_parts
 from ..numerics.warning import warn_caller
-from ..posteriors.explained import Explained
+from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
@@ -30,9 +31,8 @@ from ..validation import (
     check_positive_number,
 )
 from .base import LayerOutput
-from .deep_gp import MarginalPassage, check_inducing_variables, explain_by_outputs
 from .draws import DrawingDeepGPModel
-from .passage import JointPassage, Passage, walk
+from .passage import JointPassage, MarginalPassage, Passage, walk
 
 __all__ = ["Convergence", "SampledDeepGP"]
 

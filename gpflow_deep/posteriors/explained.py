@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-__all__ = ["Explained", "independent_covariances"]
+from ..layers import GPLayer
+from ..numerics.linalg import rows_times
+
+__all__ = ["Explained", "explain_by_outputs", "independent_covariances"]
 
 # Rounding makes variances at inducing inputs zero or negative; from here on square roots have gradients.
 _LEAST_VARIANCE = 1e-24
@@ -50,6 +53,30 @@ class Explained(NamedTuple):
             self._replace(added=None).covariance(prior), num_outputs
         )
         return covariance + tf.einsum("spri,sqrj->sipjq", self.added, self.added)
+
+
+def explain_by_outputs(
+    layer: GPLayer,
+    inputs: tf.Tensor,
+    factor: tf.Tensor,
+    inducing_outputs: tf.Tensor,
+    output_factor: tf.Tensor | None = None,
+) -> Explained:
+    """
+    What inducing outputs say of a layer's functions over all inputs.
+
+    :param inputs: [S, N, D].
+    :param factor: what :meth:`GPLayer.factorise` returned.
+    :param inducing_outputs: draws, or the mean where they are integrated out, [S or 1, T, M].
+    :param output_factor: of their covariance then, [T, M, R], with R = M noises of each GP's own, or R > M
+        that all GPs have in common.
+    """
+    A, basis = layer.joint_projection(inputs, factor)  # [S, K, M, N]
+    mean = tf.linalg.matrix_transpose(rows_times(inducing_outputs, basis))
+    if output_factor is None:
+        return Explained(mean, A, None)
+    added = tf.matmul(output_factor, basis, transpose_a=True)  # [S, T, R, N]
+    return Explained(mean, A, added, output_factor.shape[-1] > output_factor.shape[-2])
 
 
 def independent_covariances(covariances: tf.Tensor, num_outputs: int) -> tf.Tensor:
