@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .published_networks import DATASETS, NETWORKS
+from .published_networks import NETWORK_DATASETS, NETWORKS
 
 __all__ = ["PUBLISHED", "PUBLISHED_SHARES", "Published", "PublishedShare", "find"]
 
@@ -12,6 +13,9 @@ _LINDINGER = (
     "Lindinger, Reeb, Lippert, Rakitsch, *Beyond the Mean-Field: Structured Deep Gaussian "
     "Processes*, NeurIPS 2020"
 )
+
+
+_Tables = Mapping[str, Mapping[tuple[str, int], Sequence[tuple[float, float | None]]]]
 
 
 @dataclass(frozen=True)
@@ -414,66 +418,41 @@ _TABLE_5: dict[str, dict[tuple[str, int], tuple[tuple[float, float], ...]]] = {
     },
 }
 
+
+def _of_tables(
+    source: str, tables: _Tables, datasets: Sequence[str], splits: int = 1
+) -> tuple[Published, ...]:
+    """
+    Means and errors by metric, then by model and layers, in the order of the data sets.
+
+    :param splits: where they are standard deviations over so many splits.
+    """
+    return tuple(
+        Published(
+            source=source,
+            model=model,
+            num_layers=num_layers,
+            dataset=dataset,
+            study="interpolation",
+            metric=metric,
+            value=value,
+            error=None if error is None else error / splits**0.5,
+        )
+        for metric, models in tables.items()
+        for (model, num_layers), row in models.items()
+        for dataset, (value, error) in zip(datasets, row, strict=True)
+    )
+
+
 PUBLISHED: tuple[Published, ...] = (
-    tuple(
-        Published(
-            source=f"{_LINDINGER}, Table 1",
-            model=model,
-            num_layers=num_layers,
-            dataset=dataset,
-            study="interpolation",
-            metric="test_log_likelihood",
-            value=value,
-            error=error,
-        )
-        for model, num_layers, row in _TABLE_1
-        for dataset, (value, error) in zip(_DATASETS, row, strict=True)
-    )
-    + tuple(
-        Published(
-            source=f"{_OBER}, Tables 7 and 9",
-            model=model,
-            num_layers=num_layers,
-            dataset=dataset,
-            study="interpolation",
-            metric=metric,
-            value=value,
-            error=error,
-        )
-        for metric, models in _OBER_TABLES.items()
-        for (model, num_layers), row in models.items()
-        for dataset, (value, error) in zip(_OBER_DATASETS, row, strict=True)
-    )
-    + tuple(
-        Published(
-            source=f"{_OBER}, Tables 4 to 6",
-            model=model,
-            num_layers=3,
-            dataset=dataset,
-            study="interpolation",
-            metric=metric,
-            value=value,
-            error=error,
-        )
-        for metric, models in NETWORKS.items()
-        for model, row in models.items()
-        for dataset, (value, error) in zip(DATASETS, row, strict=True)
-    )
-    + tuple(
-        Published(
-            source=f"{_MENG}, Table 5",
-            model=model,
-            num_layers=num_layers,
-            dataset=dataset,
-            study="interpolation",
-            metric=metric,
-            value=value,
-            error=deviation / 5**0.5,
-        )
-        for metric, models in _TABLE_5.items()
-        for (model, num_layers), row in models.items()
-        for dataset, (value, deviation) in zip(_TABLE_5_DATASETS, row, strict=True)
-    )
+    *_of_tables(
+        f"{_LINDINGER}, Table 1",
+        {"test_log_likelihood": {(model, layers): row for model, layers, row in _TABLE_1}},
+        _DATASETS,
+    ),
+    *_of_tables(f"{_OBER}, Tables 7 and 9", _OBER_TABLES, _OBER_DATASETS),
+    *_of_tables(f"{_OBER}, Tables 4 to 6", NETWORKS, NETWORK_DATASETS),
+    *_of_tables(f"{_MENG}, Table 5", _TABLE_5, _TABLE_5_DATASETS, splits=5),
 )
 
 PUBLISHED_SHARES: tuple[PublishedShare, ...] = tuple(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["DATASETS", "NETWORKS"]
+__all__ = ["NETWORKS", "NETWORK_DATASETS"]
 
-DATASETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine_red", "yacht")
+NETWORK_DATASETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine_red", "yacht")
 
 # A line a model: posterior, prior, and mean and standard error over 20 splits for each data set.
 _TABLES = {
@@ -43,12 +43,10 @@ global-inducing-scale -0.59±0 -0.57±0 0.96±0.01 -0.29±0 2.3±0.03 -0.01±0 -
 """,
 }
 
-#: By metric and model (`bnn-` and the names of posterior and prior) the values and errors of all data sets.
-NETWORKS: dict[str, dict[str, list[tuple[float, float]]]] = {
+#: By metric, then by model (`bnn-` and the names of posterior and prior) and layers.
+NETWORKS: dict[str, dict[tuple[str, int], list[tuple[float, float]]]] = {
     metric: {
-        f"bnn-{name}": [
-            (float(mean), float(error)) for mean, error in (c.split("±") for c in cells)
-        ]
+        (f"bnn-{name}", 3): [(float(a), float(b)) for a, b in (cell.split("±") for cell in cells)]
         for name, *cells in map(str.split, table.strip().splitlines())
     }
     for metric, table in _TABLES.items()
