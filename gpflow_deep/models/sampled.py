@@ -318,10 +318,9 @@ class SampledDeepGP(DrawingDeepGPModel):
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared
     ) -> tf.Tensor:
-        if full_cov:
-            return self._sample_jointly(X, num_samples, prepared)
-        prepared = self._some(prepared, num_samples, random=True)
-        return self._sample_point_by_point(X, num_samples, prepared)
+        if not full_cov:
+            prepared = self._some(prepared, num_samples, random=True)
+        return super()._sample_f(X, num_samples, full_cov, prepared)
 
     def _some(self, prepared: Prepared, num_samples: int, random: bool = False) -> Prepared:
         """With as many of the states: new draws of them, or evenly spread ones."""
