@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
@@ -20,6 +21,8 @@ __all__ = [
     "cholesky",
     "covariance_forms",
     "diagonal_forms",
+    "gram",
+    "inverse_root",
     "leading_shape",
     "pair_forms",
     "quadratic_forms",
@@ -81,6 +84,49 @@ def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> 
 
         tf.cond(succeeded, tf.no_op, report)
     return tf.cast(factor, matrix.dtype)
+
+
+def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """
+    C^-1 for the lower Cholesky factor C of ``matrix`` [..., M, M], none of whose eigenvalues may be small.
+
+    Its gradient is three matrix products; those of the factorisation and of the solve take eight. It is
+    that of symmetric changes of the matrix, not itself made symmetric.
+
+    :param what: see :func:`cholesky`.
+    :param context: see :func:`cholesky`.
+    """
+    M = int(matrix.shape[-1])
+    half = np.tril(np.ones([M, M])) - 0.5 * np.eye(M)
+    shown = {name: tf.convert_to_tensor(value) for name, value in context.items()}
+
+    @tf.custom_gradient
+    def root(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        factor = cholesky(matrix, what, shown)
+        eye = tf.eye(M, dtype=matrix.dtype)
+        inverse = tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # d C^-1 = -F(C^-1 dA C^-T) C^-1, where F takes the lower triangle with half of the diagonal.
+            inner = tf.matmul(upstream, inverse, transpose_b=True) * tf.cast(-half, matrix.dtype)
+            return tf.matmul(inverse, tf.matmul(inner, inverse), transpose_a=True)
+
+        return inverse, gradient
+
+    return root(matrix)
+
+
+def gram(X: tf.Tensor) -> tf.Tensor:
+    """``X^T X`` for matrices [..., M, D]: [..., D, D]; its gradient is one product."""
+
+    @tf.custom_gradient
+    def product(X: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return tf.matmul(X, upstream + tf.linalg.matrix_transpose(upstream))
+
+        return tf.matmul(X, X, transpose_a=True), gradient
+
+    return product(X)
 
 
 def _contract_last(W: tf.Tensor, A: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import cholesky, rows_times
+from ..numerics.linalg import inverse_root, rows_times
 from ..validation import (
     check_choice,
     check_flag,
@@ -151,23 +151,30 @@ class PseudoObservations(LayerPosterior):
         :param design: the design matrix at the inducing inputs.
         :param precision: the weights' prior precision.
         """
-        if isinstance(design, ExplicitDesign) and design.num_observations < design.fan_in:
-            features = precision.whiten(design.matrix[:, 0])[:, None]  # [S, 1, M, D]
-            K = tf.matmul(features, features, transpose_b=True)
-            return self.condition(K, features, tf.zeros([1, 1, 1], K.dtype))
-        outputs = tf.transpose(self.pseudo_outputs)[None]
-        scaled: Design
-        if isinstance(design, ExplicitDesign) and self.precision == "full":
-            root = self.precision_factor()
-            scaled = ExplicitDesign(tf.matmul(root, design.matrix, transpose_a=True))
-            outputs = rows_times(outputs, root[None])
-        else:
-            roots = tf.sqrt(self.precision_diagonal)
-            scaled = design.scale(roots)
-            outputs *= tf.repeat(roots, self.num_positions, axis=1)
+        if isinstance(design, ExplicitDesign):
+            return self._condition_explicitly(design.whiten(precision))
+        scaled, outputs = self._scale(design)
         gram = whiten_gram(precision, scaled.gram())
         cross = precision.whiten(scaled.project(outputs))
         return WeightSpace.from_statistics(gram, cross, self.name)
+
+    def _condition_explicitly(self, design: ExplicitDesign) -> WhiteWeights:
+        """Given a design matrix as it meets white weights."""
+        if design.num_observations < design.fan_in:
+            K = tf.matmul(design.matrix, design.matrix, transpose_b=True)
+            return self.condition(K, design.matrix, tf.zeros([1, 1, 1], K.dtype))
+        scaled, outputs = self._scale(design)
+        return WeightSpace.from_statistics(scaled.gram(), scaled.project(outputs), self.name)
+
+    def _scale(self, design: Design) -> tuple[Design, tf.Tensor]:
+        """R^T X and R^T v [1, T, observations], so that the pseudo-observations have unit precision."""
+        outputs = tf.transpose(self.pseudo_outputs)[None]
+        if isinstance(design, ExplicitDesign) and self.precision == "full":
+            root = self.precision_factor()
+            scaled = ExplicitDesign(tf.matmul(root, design.matrix, transpose_a=True))
+            return scaled, rows_times(outputs, root[None])
+        roots = tf.sqrt(self.precision_diagonal)
+        return design.scale(roots), outputs * tf.repeat(roots, self.num_positions, axis=1)
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:
         root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
@@ -176,12 +183,11 @@ class PseudoObservations(LayerPosterior):
         else:
             diagonal = tf.linalg.diag_part(root)
             B = diagonal[..., :, None] * K * diagonal[..., None, :]
-        B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
-        B_factor = cholesky(
+        B += tf.eye(B.shape[-1], dtype=B.dtype)
+        # B has no eigenvalue below 1: this inverse loses nothing.
+        B_root = inverse_root(
             B, f"I + R^T K_MM R of {self.name}", {"precisions": self.precision_diagonal}
         )
-        # B has no eigenvalue below 1: this inverse loses nothing.
-        B_root = tf.linalg.triangular_solve(B_factor, tf.eye(B.shape[-1], dtype=B.dtype))
         if self.precision == "full":
             whitener = tf.matmul(B_root, root, transpose_b=True)
         else:

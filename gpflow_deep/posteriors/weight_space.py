@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from ..numerics.linalg import cholesky, rows_times
+from ..numerics.linalg import inverse_root, rows_times
 
 __all__ = ["WeightSpace", "WhiteWeights"]
 
@@ -40,13 +40,13 @@ class WhiteWeights(Protocol):
 
 class WeightSpace(NamedTuple):
     r"""
-    In terms of :math:`C C^T = I + X^T \Lambda X` for white weights w with prior N(0, I): covariance
+    In terms of :math:`A = C C^T = I + X^T \Lambda X` for white weights w with prior N(0, I): covariance
     :math:`(C C^T)^{-1}`, mean :math:`C^{-T} C^{-1} X^T \Lambda v` (Ober & Aitchison 2021, Eqs. 10 and 11).
 
     Shapes: S draws, K = T units where each has its own precisions, else 1.
     """
 
-    factor: tf.Tensor  # C: [S, K, D, D]
+    precision: tf.Tensor  # A: [S, K, D, D]
     inverse: tf.Tensor  # C^-1: [S, K, D, D]
     scaled: tf.Tensor  # C^-1 X^T Lambda v: [S, T, D]
 
@@ -59,12 +59,10 @@ class WeightSpace(NamedTuple):
         :param cross: X^T Lambda v [S, T, D].
         :param name: of the posterior, for error messages.
         """
-        precision = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
-        factor = cholesky(precision, f"I + X^T Lambda X of {name}", {})
+        precision = gram + tf.eye(gram.shape[-1], dtype=gram.dtype)
         # No eigenvalue is below 1: this inverse loses nothing.
-        eye = tf.eye(gram.shape[-1], dtype=gram.dtype)
-        inverse = tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
-        return cls(factor, inverse, rows_times(cross, inverse, transpose=True))
+        inverse = inverse_root(precision, f"I + X^T Lambda X of {name}", {})
+        return cls(precision, inverse, rows_times(cross, inverse, transpose=True))
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals of that shape."""
@@ -72,7 +70,9 @@ class WeightSpace(NamedTuple):
 
     def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
         """log p(w) - log q(w) at draws [S, T, D]: [S]."""
-        normals = rows_times(weights, self.factor) - self.scaled
+        # C = A C^-T
+        normals = rows_times(rows_times(weights, self.precision), self.inverse, transpose=True)
+        normals -= self.scaled
         squares = tf.reduce_sum(tf.square(normals) - tf.square(weights), axis=[1, 2])
         return 0.5 * squares + self._log_det_scale()
 
@@ -91,7 +91,7 @@ class WeightSpace(NamedTuple):
 
     def _copies(self) -> int:
         """How many units share one C."""
-        return int(self.scaled.shape[1] // self.factor.shape[1])
+        return int(self.scaled.shape[1] // self.inverse.shape[1])
 
     def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         columns = tf.linalg.matrix_transpose(features)[:, None]  # [S, 1, D, N]

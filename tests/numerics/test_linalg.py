@@ -44,6 +44,10 @@ def _plain_diagonal(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return tf.einsum("sntm,tmk,sntk->snt", A, C, B)
 
 
+def _definite(X: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(X, X, transpose_b=True) + tf.eye(M, dtype=X.dtype)
+
+
 CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
     "quadratic": (
         lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
@@ -114,6 +118,16 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
         lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
         [_random(S, N, T, M), _random(T, T, M, M)],
+    ),
+    "gram": (
+        linalg.gram,
+        lambda X: tf.einsum("stmd,stme->stde", X, X),
+        [_random(S, T, M, K)],
+    ),
+    "inverse root": (
+        lambda X: linalg.inverse_root(_definite(X), "A", {}),
+        lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
+        [_random(S, M, M)],
     ),
 }
 

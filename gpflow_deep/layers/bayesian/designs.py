@@ -11,7 +11,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from ...numerics.linalg import rows_times
+from ...numerics.linalg import gram, rows_times
+from .precisions import Precision
 
 __all__ = ["Design", "ExplicitDesign"]
 
@@ -57,13 +58,17 @@ class ExplicitDesign:
         """D."""
         return int(self.matrix.shape[3])
 
+    def whiten(self, precision: Precision) -> ExplicitDesign:
+        """As it meets white weights, for K = 1."""
+        return type(self)(precision.whiten(self.matrix[:, 0])[:, None])
+
     def scale(self, roots: tf.Tensor) -> ExplicitDesign:
         """See :class:`Design`."""
         return ExplicitDesign(self.matrix * roots[..., None])
 
     def gram(self) -> tf.Tensor:
         """See :class:`Design`."""
-        return tf.matmul(self.matrix, self.matrix, transpose_a=True)
+        return gram(self.matrix)
 
     def project(self, rows: tf.Tensor) -> tf.Tensor:
         """See :class:`Design`."""
