@@ -67,7 +67,7 @@ def far_parameters(model: gpflow.models.BayesianModel) -> list[str]:
     """Descriptions of the parameters with a value many orders of magnitude from one, the farthest first."""
     found = []
     for path, parameter in parameter_dict(model).items():
-        sizes = np.abs(np.asarray(parameter, dtype=np.float64))
+        sizes = np.abs(np.asarray(parameter).astype(np.float64))
         largest = sizes.max(initial=0.0)
         positive = getattr(parameter, "transform", None) is not None and sizes.size == 1
         smallest = sizes.min(initial=np.inf) if positive else 1.0

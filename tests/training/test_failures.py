@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import multiple_assign
 
 from gpflow_deep.training import TrainingError
+from gpflow_deep.training.scales import far_parameters
 from tests.training.models import (
     Line,
     assert_same,
@@ -71,6 +73,15 @@ def test_failure_names_what_is_too_large() -> None:
     with pytest.raises(TrainingError, match="Far from one: .*unused reaches 4e.09; column 1 of X"):
         with pytest.warns(UserWarning, match="column 1 of X of data .* Scale each column"):
             quiet_fit(model, (X, Y))
+
+
+def test_large_parameters_of_single_precision_are_named() -> None:
+    """Parameters with a transform do not become float64 by being asked for it."""
+    model = tf.Module()
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model.variance = gpflow.Parameter(1e7, transform=gpflow.utilities.positive())
+    assert model.variance.dtype == tf.float32
+    assert far_parameters(model) == ["parameter .variance reaches 1e+07"]
 
 
 def test_failure_at_the_first_step_leaves_the_model_alone() -> None:
