@@ -27,12 +27,14 @@ from .parts import likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
-__all__ = ["POSTERIORS", "bayesian_network"]
+__all__ = ["bayesian_network"]
 
-POSTERIORS: dict[str, Any] = {
+# Each unit has precisions of its own. The paper does not say so, but one for all units, which takes a
+# seventh of the time, stays far below its bounds (yacht: 0.16 after 10,000 steps; the paper has 0.74).
+_POSTERIORS: dict[str, Any] = {
     "factorised": partial(FactorisedWeights, local_reparameterisation=True),
-    "local-inducing": LocalInducingWeights,
-    "global-inducing": GlobalInducingWeights,
+    "local-inducing": partial(LocalInducingWeights, precision="separate"),
+    "global-inducing": partial(GlobalInducingWeights, precision="separate"),
 }
 _PRIORS = ("neal", "standard", "scale")
 
@@ -62,7 +64,7 @@ def bayesian_network(
     return GlobalInducingBNN(
         [*layers, BayesianDense(num_outputs, prior)],
         likelihood,
-        posterior=POSTERIORS[posterior],
+        posterior=_POSTERIORS[posterior],
         num_samples=settings.num_samples,
         num_data=len(X),
         seed=seed,
@@ -70,7 +72,7 @@ def bayesian_network(
     )
 
 
-for _posterior in POSTERIORS:
+for _posterior in _POSTERIORS:
     for _prior in _PRIORS:
         register(f"bnn-{_posterior}-{_prior}")(
             partial(bayesian_network, posterior=_posterior, prior=_prior)

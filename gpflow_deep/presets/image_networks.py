@@ -6,6 +6,7 @@ LeNet with any posterior and prior.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -22,11 +23,15 @@ from gpflow_deep.layers.bayesian import (
     Residual,
 )
 from gpflow_deep.models import GlobalInducingBNN
+from gpflow_deep.posteriors import FactorisedWeights, GlobalInducingWeights
 from gpflow_deep.validation import check_choice, check_positive_integer
 
-from .bayesian_networks import POSTERIORS
-
 __all__ = ["image_network", "lenet", "resnet8"]
+
+_POSTERIORS: dict[str, Any] = {
+    "factorised": partial(FactorisedWeights, local_reparameterisation=True),
+    "global-inducing": GlobalInducingWeights,
+}
 
 
 def resnet8(
@@ -101,7 +106,7 @@ def image_network(
     :raises ValueError: for another posterior, or images and labels that do not fit each other.
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    check_choice(posterior, "posterior", tuple(POSTERIORS))
+    check_choice(posterior, "posterior", tuple(_POSTERIORS))
     if images.ndim != 4 or labels.shape != images.shape[:1]:
         raise ValueError(
             "images, labels: expected shapes [N, H, W, C] and [N], got"
@@ -117,7 +122,7 @@ def image_network(
     return GlobalInducingBNN(
         architecture(classes, channels, prior),
         gpflow.likelihoods.Softmax(classes),
-        posterior=POSTERIORS[posterior],
+        posterior=_POSTERIORS[posterior],
         num_data=len(images),
         seed=seed,
         **start,

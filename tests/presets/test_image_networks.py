@@ -58,7 +58,7 @@ def test_they_learn(posterior: str) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"posterior": "local"}, "posterior: expected one of"),
+        ({"posterior": "local"}, "posterior: expected 'factorised' or 'global"),
         ({"labels": np.zeros(3, int)}, r"images, labels: expected shapes \[N, H, W, C\] and \[N\]"),
         ({"num_inducing": 0}, "num_inducing: expected a positive integer"),
     ],
