@@ -34,6 +34,7 @@ from ..posteriors import InducingPosterior
 from ..posteriors.free_numbers import FreeNumbers, Positions, layer_free_numbers
 from ..validation import check_positive_number, check_share
 from .cliques import Batch, Cliques
+from .replicas import average_over_replicas
 
 __all__ = ["NaturalGradient", "clipped_quadratic", "closed_form"]
 
@@ -153,29 +154,12 @@ class NaturalGradient(tf.Module):
                 f" got {len(gradients)}."
             )
         if not skip_gradients_aggregation:
-            gradients = self._over_replicas(gradients, storage.variables)
+            changed = [*storage.variables, self.iterations]
+            gradients = average_over_replicas(gradients, changed)
         numbers = self._step(storage.cliques, _flat(storage.variables), _flat(gradients))
         for variable, new in zip(storage.variables, tf.split(numbers, storage.sizes)):
             variable.assign(tf.cast(tf.reshape(new, variable.shape), variable.dtype))
         self.iterations.assign_add(1)
-
-    def _over_replicas(
-        self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
-    ) -> Sequence[tf.Tensor]:
-        """The average of each over replicas; as they are where there is one."""
-        if tf.distribute.in_cross_replica_context():
-            return gradients
-        context = tf.distribute.get_replica_context()
-        if context.num_replicas_in_sync == 1:
-            return gradients
-        for variable in [*variables, self.iterations]:
-            if not isinstance(variable, tf.distribute.DistributedValues):
-                raise ValueError(
-                    "var_list: expected a model, and an optimiser, made in the scope of the strategy, got"
-                    f" the variable {variable.name}, which all replicas share."
-                )
-        tensors = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        return context.all_reduce(tf.distribute.ReduceOp.MEAN, tensors)
 
     def _step(self, cliques: Cliques, numbers: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         """The free numbers of the new q."""

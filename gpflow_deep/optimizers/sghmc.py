@@ -29,6 +29,7 @@ from gpflow.base import TensorType
 
 from ..numerics.draws import standard_normals
 from ..validation import check_number, check_positive_integer, check_positive_number, check_seed
+from .replicas import average_over_replicas
 
 __all__ = ["SGHMC"]
 
@@ -113,14 +114,22 @@ class SGHMC(tf.Module):
         return loss
 
     @tf.autograph.experimental.do_not_convert
-    def apply_gradients(self, grads_and_vars: Iterable[tuple[TensorType, tf.Variable]]) -> None:
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[TensorType, tf.Variable]],
+        skip_gradients_aggregation: bool = False,
+    ) -> None:
         """
         One step from gradients that are known.
 
         :param grads_and_vars: gradients of the loss, see :meth:`minimize`, and the variables they are of.
+        :param skip_gradients_aggregation: whether they are averages over replicas already.
         """
+        gradients: Sequence[TensorType]
         gradients, variables = zip(*grads_and_vars)
         self.build(variables)
+        if not skip_gradients_aggregation:
+            gradients = average_over_replicas(gradients, [*variables, self.iterations])
         seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
         noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
         adapting = self.iterations < self.burn_in

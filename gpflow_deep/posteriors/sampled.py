@@ -88,7 +88,7 @@ class SampledPosterior(Module):
         """Keep the present states, in place of the oldest ones."""
         slot = tf.cast(self.times_kept % self.num_kept, tf.int32)
         for kept, chain in zip(self.kept, self.chains):
-            kept.scatter_nd_update([[slot]], tf.convert_to_tensor(chain)[None])
+            kept.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(chain)[None], slot[None]))
         self.times_kept.assign_add(1)
 
     def remember(self, step: tf.Tensor, seed: int) -> None:
@@ -101,8 +101,10 @@ class SampledPosterior(Module):
         index = tf.random.stateless_uniform(
             [], [seed, step], maxval=tf.minimum(step + 1, self.window), dtype=tf.int64
         )
+        slot = step % self.window
         for remembered, recalled, chain in zip(self.remembered, self.recalled, self.chains):
-            remembered.scatter_nd_update([[step % self.window]], tf.convert_to_tensor(chain)[None])
+            present = tf.convert_to_tensor(chain)[None]
+            remembered.scatter_update(tf.IndexedSlices(present, slot[None]))
             recalled.assign(remembered[index])
 
     def forget(self) -> None:

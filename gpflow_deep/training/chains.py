@@ -34,13 +34,16 @@ class MovingChains:
         """Steps taken."""
         return self.sampler.iterations
 
-    def apply_gradients(self, gradients: Sequence[tf.Tensor], model: SampledDeepGP) -> None:
+    def apply_gradients(
+        self, gradients: Sequence[tf.Tensor], model: SampledDeepGP, **averaged: bool
+    ) -> None:
         """
         One step, and its state remembered for learning, and kept where it is time.
 
         :param gradients: Of the loss with respect to `variables`.
+        :param averaged: As for the sampler.
         """
-        self.sampler.apply_gradients(zip(gradients, self.variables, strict=True))
+        self.sampler.apply_gradients(zip(gradients, self.variables, strict=True), **averaged)
         model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
 
         def keep() -> tf.Tensor:

@@ -158,7 +158,7 @@ def fit(
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     replicas = Replicas(strategy)
     train, held_out = check_data(model, data, validation_data, validation_fraction, seed)
-    replicas.check(model, optimizer, natural_gradient)
+    replicas.check(model, optimizer, natural_gradient, sampler)
     num_data, first = (
         (train.num_data, train.first) if isinstance(train, Stream) else (len(train[0]), train)
     )

@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
-from gpflow_deep.models import SampledDeepGP
 from gpflow_deep.numerics.compiled import compiled
 
 from .progress import Progress, TrainingError
@@ -65,13 +64,18 @@ class Replicas:
         return self.strategy.scope()
 
     def check(
-        self, model: gpflow.models.BayesianModel, optimizer: Any, natural_gradient: Any
+        self,
+        model: gpflow.models.BayesianModel,
+        optimizer: Any,
+        natural_gradient: Any,
+        sampler: Any,
     ) -> None:
         """
         Check that every replica has a copy of all variables, and let `set_trainable` reach the copies.
 
         :param optimizer: A user's, or None.
         :param natural_gradient: Likewise, or a step size.
+        :param sampler: A user's, or None.
         :raises ValueError: It has not: model or optimisers were made elsewhere.
         :raises TypeError: The optimiser is not for several replicas.
         """
@@ -87,12 +91,9 @@ class Replicas:
                 "optimizer: expected one of gpflow.keras.tf_keras.optimizers for a strategy, got "
                 f"{type(optimizer).__module__}.{type(optimizer).__name__}."
             )
-        if isinstance(model, SampledDeepGP):
-            raise ValueError(
-                "model: expected one without chains for a strategy, got SampledDeepGP. Chains are"
-                " independent: run one model with a seed of its own on each device."
-            )
-        parts = dict(model=model, optimizer=optimizer, natural_gradient=natural_gradient)
+        parts = dict(
+            model=model, optimizer=optimizer, natural_gradient=natural_gradient, sampler=sampler
+        )
         for name, part in parts.items():
             variables = getattr(part, "variables", ())
             if {getattr(v, "distribute_strategy", None) for v in variables} - {self.strategy}:

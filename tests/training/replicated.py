@@ -17,7 +17,7 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.utilities import set_trainable
 
-from gpflow_deep.optimizers import NaturalGradient
+from gpflow_deep.optimizers import SGHMC, NaturalGradient
 from gpflow_deep.training import TrainingError, fit
 from tests.models.contract import X, Y, make_model, values
 from tests.training.models import Killed, Line, Weights, kill_at, quiet_fit
@@ -25,7 +25,7 @@ from tests.training.models import Killed, Line, Weights, kill_at, quiet_fit
 __all__: list[str] = []
 
 #: Draws of points only, and of inducing outputs too; and the natural gradient's step size.
-FAMILIES = {"stripes-and-arrow": 0.1, "global-inducing": None}
+FAMILIES = {"stripes-and-arrow": 0.1, "global-inducing": None, "sampled": None}
 RUN: dict[str, Any] = dict(
     steps=60,
     learning_rate=0.3,
@@ -139,7 +139,7 @@ def _refusals(strategy: tf.distribute.Strategy) -> None:
     own = tf_keras.optimizers.Adam(0.1)
     natural = NaturalGradient(0.1)
     with strategy.scope():
-        model, of_keras_3, chains = Weights(), keras.optimizers.Adam(0.1), make_model("sampled")
+        model, of_keras_3 = Weights(), keras.optimizers.Adam(0.1)
     other = tf.distribute.MirroredStrategy(["CPU:0"])
     refusals = {
         "no strategy": lambda: quiet_fit(model),
@@ -150,7 +150,7 @@ def _refusals(strategy: tf.distribute.Strategy) -> None:
         "keras 3": lambda: quiet_fit(model, strategy=strategy, optimizer=of_keras_3),
         "odd batch": lambda: quiet_fit(model, strategy=strategy, batch_size=7),
         "no strategy at all": lambda: quiet_fit(model, strategy="mirrored"),
-        "chains": lambda: fit(chains, (X, Y), strategy=strategy, progress=False),
+        "sampler outside": lambda: quiet_fit(model, strategy=strategy, sampler=SGHMC()),
     }
     _report("refusals", **{name: _refusal(run) for name, run in refusals.items()})
 

@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     return {"bars": {"text": finished.stderr}, **{result["name"]: result for result in results}}
 
 
-@pytest.mark.parametrize("family", ["stripes-and-arrow", "global-inducing"])
+@pytest.mark.parametrize("family", ["stripes-and-arrow", "global-inducing", "sampled"])
 def test_two_replicas_take_the_steps_of_one(found: dict[str, Any], family: str) -> None:
     """Draws and minibatches are those of one, and the divergence is counted once."""
     result = found[family]
@@ -72,7 +72,7 @@ def test_failure_gives_back_the_parameters_before_it(found: dict[str, Any]) -> N
         "keras 3": "optimizer: expected one of gpflow.keras.tf_keras.optimizers",
         "odd batch": "batch_size: expected a multiple of 2, .*got 7",
         "no strategy at all": "strategy: expected .*MirroredStrategy.*got str",
-        "chains": "model: expected one without chains",
+        "sampler outside": "sampler: expected one made, .*in the scope of the strategy",
     }.items(),
 )
 def test_refusals(found: dict[str, Any], what: str, message: str) -> None:
