@@ -100,6 +100,11 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Runs at a time, each in a process with its share of the cores.",
 )
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Of a Dask scheduler whose workers do the runs, such as tcp://host:8786.",
+)
+@click.option(
     "--progress/--no-progress",
     default=True,
     help="Show a progress bar for each run, where there is one at a time.",
@@ -114,6 +119,7 @@ def benchmark(
     seed: int,
     output: Path,
     jobs: int,
+    scheduler: str | None,
     progress: bool,
     **settings: Any,
 ) -> None:
@@ -146,7 +152,9 @@ def benchmark(
                 seed=seed,
                 settings=chosen,
             )
-        failed = run_all(runs, output, jobs=jobs, progress=progress, echo=click.echo)
+        failed = run_all(
+            runs, output, jobs=jobs, scheduler=scheduler, progress=progress, echo=click.echo
+        )
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if failed:

@@ -9,13 +9,11 @@ Neither the scaling nor the inducing inputs see held-out or test points.
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from joblib import Parallel, cpu_count, delayed
+from joblib import delayed
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators.files import check_writable
@@ -32,6 +30,7 @@ from gpflow_deep.experiments.datasets import Dataset, load
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.experiments.scores import standardised_scores
 from gpflow_deep.experiments.splits import STUDIES
+from gpflow_deep.experiments.workers import in_processes, on_scheduler
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.training import fit
@@ -42,9 +41,6 @@ __all__ = ["execute", "plan", "run_all"]
 
 #: Evaluations of the final objective that are averaged.
 _OBJECTIVE_DRAWS = 20
-
-#: What TensorFlow and the libraries beneath it read when they start.
-_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 _VERSIONS = ("gpflow_deep", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 
@@ -97,6 +93,7 @@ def run_all(
     output: Path | str,
     *,
     jobs: int = 1,
+    scheduler: str | None = None,
     progress: bool = True,
     echo: Callable[[str], None] = print,
 ) -> list[Run]:
@@ -111,13 +108,22 @@ def run_all(
     :param output: file of JSON lines (see `Results`).
     :param jobs: how many runs at a time, each in a process with an equal share of the cores, where models of
         your own are known only if importing this package registers them.
+    :param scheduler: address of a Dask scheduler, whose workers do the runs in place of ``jobs``: as many
+        at a time as they have threads. They see the folder of ``output``, and have in their environment
+        what this process has, such as where the data are.
     :param progress: whether to show a progress bar for each run, one at a time.
     :param echo: takes the lines of the report on what is being done.
     :return: the runs that failed.
-    :raises OSError: where `output` cannot be written: before the first run. Where the system kills a process,
-        it is a ChildProcessError.
+    :raises ValueError: both ``jobs`` and ``scheduler``.
+    :raises OSError: where `output` cannot be written, or there is no such scheduler: before the first run.
+        Where the system kills a process, it is a ChildProcessError.
     """
     jobs = check_positive_integer(jobs, "jobs")
+    if scheduler is not None and jobs > 1:
+        raise ValueError(
+            f"jobs: expected none beside a scheduler, whose workers do the runs, got {jobs}."
+        )
+    one_by_one = jobs == 1 and scheduler is None
     check_writable(Path(output).parent)
     results = Results(output)
     failed: list[Run] = []
@@ -131,12 +137,13 @@ def run_all(
                 shutil.rmtree(results.checkpoint_dir(run.key), ignore_errors=True)
             else:
                 echo(heading)
-                folder = results.checkpoint_dir(run.key)
+                folder = results.checkpoint_dir(run.key).resolve()
                 # Runs at a time end in any order: then what is said of one names it again.
-                name = "   " if jobs == 1 else f"{heading}:"
-                yield delayed(_attempt)(name, run, folder, progress and jobs == 1)
+                name = "   " if one_by_one else f"{heading}:"
+                yield delayed(_attempt)(name, run, folder, progress and one_by_one)
 
-    for name, run, outcome in _in_processes(jobs, begin()):
+    done = on_scheduler(scheduler, begin()) if scheduler else in_processes(jobs, begin())
+    for name, run, outcome in done:
         try:
             if isinstance(outcome, str):
                 raise RuntimeError(outcome)
@@ -151,28 +158,6 @@ def run_all(
         # Only now: up to the line in the file, the checkpoint is all that there is of the run.
         shutil.rmtree(results.checkpoint_dir(run.key), ignore_errors=True)
     return failed
-
-
-def _in_processes(jobs: int, tasks: Iterable[Any]) -> Iterator[Any]:
-    """
-    What tasks return as they are done, so many at a time; together they have a thread for each core.
-
-    :raises ChildProcessError: one of the processes was killed.
-    """
-    threads = str(max(1, cpu_count() // jobs))
-    given = {name: threads for name in _THREADS if name not in os.environ and jobs > 1}
-    os.environ.update(given)
-    parallel = Parallel(jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-    try:
-        yield from parallel(tasks)
-    except BrokenProcessPool as error:
-        raise ChildProcessError(
-            "jobs: a run's process was killed, for want of memory perhaps. The same command goes on with what"
-            " is not finished; fewer jobs take less memory."
-        ) from error
-    finally:
-        for name in given:
-            del os.environ[name]
 
 
 def _attempt(name: str, run: Run, checkpoint_dir: Path, progress: bool) -> tuple[str, Run, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from distributed import LocalCluster
 
 from gpflow_deep.experiments.benchmark import execute, plan, run_all
 from gpflow_deep.experiments.results import Results
@@ -14,6 +15,7 @@ from ..toys import QUICK, build_svgp
 
 
 def test_runs_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.names()  # which registers the library's own, not to be undone with the patch
     monkeypatch.setattr(registry, "_MODELS", {**registry._MODELS})
     registry.register("of-this-process")(build_svgp)
     runs = plan(["svgp", "of-this-process"], ["diabetes"], settings=QUICK)
@@ -27,6 +29,36 @@ def test_runs_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert record["metrics"] == pytest.approx(expected["metrics"], rel=1e-9)
     assert run_all([good], output, jobs=2, progress=False, echo=lines.append) == []
     assert "finished before" in lines[-1]
+
+
+def test_runs_on_a_cluster(tmp_path: Path) -> None:
+    """Workers that are threads of this process, as the address of a scheduler has it."""
+    runs = plan(["svgp"], ["diabetes"], splits=[0, 1], settings=QUICK)
+    lines: list[str] = []
+    output = tmp_path / "cluster.jsonl"
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address
+        assert run_all(runs, output, scheduler=address, echo=lines.append) == []
+    records = {record["split"]: record for record in Results(output).read()}
+    expected, _ = execute(runs[1], progress=False)
+    assert records.keys() == {0, 1}
+    assert records[1]["metrics"] == pytest.approx(expected["metrics"], rel=1e-9)
+    assert run_all(runs, output, echo=lines.append) == []
+    assert "finished before" in lines[-1]
+
+
+def test_schedulers_that_are_none(tmp_path: Path) -> None:
+    runs = plan(["svgp"], ["diabetes"], settings=QUICK)
+    output = tmp_path / "r.jsonl"
+    with pytest.raises(ValueError, match="jobs: expected none beside a scheduler"):
+        run_all(runs, output, jobs=2, scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(ConnectionError, match="scheduler: expected the address of a Dask"):
+        run_all(runs, output, scheduler="no address")
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+        with pytest.raises(ConnectionError, match="scheduler: expected one with workers"):
+            run_all(runs, output, scheduler=cluster.scheduler_address)
 
 
 def test_number_of_jobs(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Who does the runs of a study: this process, several of this machine, or the workers of a Dask scheduler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from joblib import Parallel, cpu_count, parallel_config
+
+__all__ = ["in_processes", "on_scheduler"]
+
+#: What TensorFlow and the libraries beneath it read when they start.
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+
+#: To begin one task only when another is done, and to have each result as soon as it is there.
+_ONE_BY_ONE: dict[str, Any] = dict(
+    return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+)
+
+
+def in_processes(jobs: int, tasks: Iterable[Any]) -> Iterator[Any]:
+    """
+    What tasks return as they are done, so many at a time; together they have a thread for each core.
+
+    :raises ChildProcessError: one of the processes was killed.
+    """
+    threads = str(max(1, cpu_count() // jobs))
+    given = {name: threads for name in _THREADS if name not in os.environ and jobs > 1}
+    os.environ.update(given)
+    try:
+        yield from Parallel(jobs, **_ONE_BY_ONE)(tasks)
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "jobs: a run's process was killed, for want of memory perhaps. The same command goes on with what"
+            " is not finished; fewer jobs take less memory."
+        ) from error
+    finally:
+        for name in given:
+            del os.environ[name]
+
+
+def on_scheduler(address: str, tasks: Iterable[Any]) -> Iterator[Any]:
+    """
+    What tasks return as they are done, one at a time for each thread of the scheduler's workers.
+
+    :raises ValueError: Dask is not installed.
+    :raises OSError: there is no scheduler at that address, or it has no workers.
+    :raises ChildProcessError: a task was tried on several workers, and none of them outlived it.
+    """
+    try:
+        from distributed.scheduler import KilledWorker
+    except ImportError as error:
+        raise ValueError(
+            "scheduler: expected none without Dask's package distributed, which is not installed: pip install"
+            f" gpflow_deep[cluster], got {address!r}."
+        ) from error
+    with _client(address):
+        try:
+            yield from Parallel(-1, **_ONE_BY_ONE)(tasks)
+        except KilledWorker as error:
+            raise ChildProcessError(
+                "scheduler: a run took its workers with it, for want of memory perhaps. The same command goes"
+                " on with what is not finished."
+            ) from error
+
+
+@contextmanager
+def _client(address: str) -> Iterator[None]:
+    """Within it joblib's work goes to the scheduler's workers."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, got {address!r}:"
+            f" {error}"
+        ) from error
+    with client:
+        if not client.nthreads():
+            raise ConnectionError(
+                f"scheduler: expected one with workers (dask worker {address}), got {address!r} with none."
+            )
+        with parallel_config(backend="dask"):
+            yield
