@@ -80,7 +80,8 @@ def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> 
             data: list[object] = [message, _ADVICE, "Smallest eigenvalue:", smallest_eigenvalue()]
             for name, value in context.items():
                 data += [f"{name}:", tf.convert_to_tensor(value)]
-            return tf.debugging.Assert(False, data, summarize=20)
+            # That of tf.debugging is within a condition of its own.
+            return tf.raw_ops.Assert(condition=False, data=data, summarize=20)
 
         tf.cond(succeeded, tf.no_op, report)
     return tf.cast(factor, matrix.dtype)
