@@ -158,14 +158,32 @@ def quadratic_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             g = tf.reshape(upstream, [-1, num_forms])  # [S N, P]
-            scaled = tf.reshape(g[:, :, None] * rows[:, None, :], [-1, num_forms * M])
             d_rows = 2.0 * tf.matmul(g[:, None, :], W)[:, 0, :]
-            d_C = tf.matmul(scaled, rows, transpose_a=True)
-            return tf.reshape(d_rows, tf.shape(A)), tf.reshape(d_C, [num_forms, M, M])
+            return tf.reshape(d_rows, tf.shape(A)), _weighted_gram(rows, g)
 
         return tf.reshape(_contract_last(W, rows), [*leading_shape(A), num_forms]), gradient
 
     return forms(A, C)
+
+
+def _weighted_gram(rows: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """
+    ``sum_n weights_np rows_n rows_n^T`` for rows [N, M] and weights [N, P]: symmetric, [P, M, M].
+
+    Of its four quarters one is another's transpose, and is not computed.
+    """
+    P, M = weights.shape[1], rows.shape[1]
+    half = M // 2
+
+    def block(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        size = first.shape[1]
+        scaled = tf.reshape(weights[:, :, None] * first[:, None, :], [-1, P * size])
+        return tf.reshape(tf.matmul(scaled, second, transpose_a=True), [P, size, -1])
+
+    upper = block(rows[:, :half], rows)
+    lower = block(rows[:, half:], rows[:, half:])
+    left = tf.linalg.matrix_transpose(upper[:, :, half:])
+    return tf.concat([upper, tf.concat([left, lower], axis=2)], axis=1)
 
 
 @check_shapes(
