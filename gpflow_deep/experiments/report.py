@@ -18,6 +18,7 @@ _Value = TypeVar("_Value")
 _HEADLINE = "test_log_likelihood"
 _PUBLISHED = {
     _HEADLINE: "published log-likelihood",
+    "rmse": "published RMSE",
     "objective_per_point": "published objective per point",
 }
 _COLUMNS = {
