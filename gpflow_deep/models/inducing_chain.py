@@ -19,6 +19,7 @@ from ..posteriors.explained import Explained
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
+from ..posteriors.weights import FactorisedConditional
 from ..validation import check_choice, check_number, check_positive_integer
 from .passage import Passage, cast_all, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
@@ -51,9 +52,12 @@ class Chain(NamedTuple):
 
     @property
     def num_samples(self) -> int:
-        """S."""
+        """S of the outputs: not that of prior precisions on which nothing depends."""
         drawn = [x for x in self.draws if x is not None]
-        return max([int(x.shape[0]) for x in [*drawn, *self.log_ratios]], default=1)
+        for log_ratio, q in zip(self.log_ratios, self.conditionals):
+            if not isinstance(q, FactorisedConditional):
+                drawn.append(log_ratio)
+        return max([int(x.shape[0]) for x in drawn], default=1)
 
 
 class InducingChainModel(VariationalDeepGPModel):

@@ -122,6 +122,25 @@ def test_one_layer_reaches_the_exact_evidence() -> None:
     assert_close(model.predict_y(XNEW), exact.predict_y(XNEW), rtol=1e-8)
 
 
+@pytest.mark.parametrize("prior", ["neal", "scale"])
+@pytest.mark.parametrize("posterior", [LOCALLY, GlobalInducingWeights, PriorWeights])
+def test_one_layer_has_the_components_of_what_it_depends_on(posterior: Any, prior: str) -> None:
+    """Factorised weights are the same whatever was drawn for their prior precision."""
+    model = gd.models.GlobalInducingBNN(
+        [BayesianDense(1, prior)],
+        gpflow.likelihoods.Gaussian(0.1),
+        X[:6],
+        posterior=posterior,
+        num_prediction_samples=8,
+    )
+    depends = prior == "scale" and posterior is not LOCALLY
+    f = model.predict_f_mixture(XNEW)
+    assert f.means.shape == (8 if depends else 1, len(XNEW), 1)
+    assert model.predict_y(XNEW)[0].shape == model.predict_f_samples(XNEW).shape == (len(XNEW), 1)
+    assert np.isfinite(model.predict_log_density((X, Y))).all()
+    gd.training.fit(model, (X, Y), steps=2, progress=False)
+
+
 def test_gps_on_top_of_no_network_are_a_global_inducing_gp() -> None:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.7, 1.3])
     settings: dict[str, Any] = {"num_samples": 3, "pseudo_outputs": Y[:6]}
