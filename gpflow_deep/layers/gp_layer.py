@@ -216,7 +216,7 @@ class GPLayer(Layer):
 
         :param X: inputs [S, N, D].
         :param factor: what :meth:`factorise` returned.
-        :return: A = L_K^-1 K_MN [S, K, M, N], whose square the inducing outputs take from the prior's
+        :return: a = L_K^-1 K_MN [S, K, M, N], whose square the inducing outputs take from the prior's
             covariance; and the basis: given inducing outputs v the mean is ``latent_mean + basis^T v``.
         """
         S, N = leading_shape(X)

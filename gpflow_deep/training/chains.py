@@ -19,8 +19,8 @@ class MovingChains:
 
     It is called as natural gradients are.
 
-    :param sampler: What moves them.
-    :param model: Whose they are.
+    :param sampler: what moves them.
+    :param model: whose they are.
     """
 
     def __init__(self, sampler: SGHMC, model: SampledDeepGP) -> None:
@@ -40,8 +40,8 @@ class MovingChains:
         """
         One step, and its state remembered for learning, and kept where it is time.
 
-        :param gradients: Of the loss with respect to `variables`.
-        :param averaged: As for the sampler.
+        :param gradients: of the loss with respect to `variables`.
+        :param averaged: as for the sampler.
         """
         self.sampler.apply_gradients(zip(gradients, self.variables, strict=True), **averaged)
         model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
@@ -61,8 +61,8 @@ def moving_chains(
     The chains of a model, ready to be moved; None for a model that has none.
 
     :param sampler: None for one with the model's step size, and three quarters of the steps for burn-in.
-    :raises TypeError: It is no sampler.
-    :raises ValueError: The model has no chains for it.
+    :raises TypeError: it is no sampler.
+    :raises ValueError: the model has no chains for it.
     """
     if sampler is not None and not isinstance(sampler, SGHMC):
         raise TypeError(

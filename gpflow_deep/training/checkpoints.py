@@ -45,17 +45,17 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     by halves. A checksum of each of its files tells when it was damaged later; :meth:`restore` then
     goes back to the one before. As a context it holds the directory for this process alone.
 
-    :param directory: Where they are; made, with its parents, if it is not there.
-    :param progress: Of this run; :meth:`restore` fills it.
-    :param model: Of this run.
-    :param optimizer: Built for the model's variables.
-    :param best: The parameters with the best validation score, if there is validation.
-    :param sampler: Built for the chains of the model, if it has any.
-    :param is_writer: Whether this process writes them; of several workers one does, the others only read.
-    :raises TypeError: The directory is no path.
-    :raises ValueError: Its name is empty.
-    :raises OSError: Nothing can be written there, or there is no room for two checkpoints.
-    :raises RuntimeError: Another process is at a run there.
+    :param directory: where they are; made, with its parents, if it is not there.
+    :param progress: of this run; :meth:`restore` fills it.
+    :param model: of this run.
+    :param optimizer: built for the model's variables.
+    :param best: the parameters with the best validation score, if there is validation.
+    :param sampler: built for the chains of the model, if it has any.
+    :param is_writer: whether this process writes them; of several workers one does, the others only read.
+    :raises TypeError: the directory is no path.
+    :raises ValueError: its name is empty.
+    :raises OSError: nothing can be written there, or there is no room for two checkpoints.
+    :raises RuntimeError: another process is at a run there.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         """
         Set progress and variables to the latest checkpoint that is whole, if there is one.
 
-        :return: Whether there was one.
-        :raises ValueError: It is of a run with other settings, or none of this package's.
+        :return: whether there was one.
+        :raises ValueError: it is of a run with other settings, or none of this package's.
         """
         folders = [path for path in self._directory.glob("step-*") if path.suffix != ".partial"]
         if not folders and any(self._directory.glob("*.index")):

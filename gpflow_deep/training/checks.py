@@ -31,13 +31,13 @@ def check_data(
     """
     What to train on and what to hold out, cast and checked against the model.
 
-    :param model: To be fitted.
-    :param data: As :func:`fit` takes it.
-    :param validation_data: Likewise.
-    :param validation_fraction: In its place, the share to draw from `data`.
-    :param seed: Of that draw.
-    :raises TypeError: A wrong argument, or a model that cannot be fitted.
-    :raises ValueError: Likewise, or data unfit for the model.
+    :param model: to be fitted.
+    :param data: as :func:`fit` takes it.
+    :param validation_data: likewise.
+    :param validation_fraction: in its place, the share to draw from `data`.
+    :param seed: of that draw.
+    :raises TypeError: a wrong argument, or a model that cannot be fitted.
+    :raises ValueError: likewise, or data unfit for the model.
     """
     if not hasattr(model, "training_loss") or isinstance(
         model, gpflow.models.InternalDataTrainingLossMixin
@@ -88,13 +88,13 @@ def as_float_data(name: str, data: Any, dtype: np.dtype, *, missing: bool = Fals
 
     Integers, booleans and narrower floats are widened exactly; wider floats are rounded.
 
-    :param name: The argument's name in error messages.
-    :param data: Two arrays or anything that numpy makes arrays of, Y of shape [N] for one column; or
+    :param name: the argument's name in error messages.
+    :param data: two arrays or anything that numpy makes arrays of, Y of shape [N] for one column; or
         a finite dataset of pairs, which is read once into memory.
-    :param dtype: The model's float type.
-    :param missing: Whether NaN in Y stands for what was not observed, rather than for a mistake.
-    :raises TypeError: Not a pair, or not real numbers.
-    :raises ValueError: Wrong shapes, lengths that differ, no rows, values that are masked, not finite
+    :param dtype: the model's float type.
+    :param missing: whether NaN in Y stands for what was not observed, rather than for a mistake.
+    :raises TypeError: not a pair, or not real numbers.
+    :raises ValueError: wrong shapes, lengths that differ, no rows, values that are masked, not finite
         in `dtype`, or not told apart in it; a dataset without end or too large for memory.
     """
     if isinstance(data, tf.data.Dataset):
@@ -152,7 +152,7 @@ def _check_rounding(name: str, array: np.ndarray, cast: np.ndarray) -> None:
     """
     Refuse columns whose values a narrower float does not tell apart, such as times since 1970.
 
-    :raises ValueError: Rounding moves a column by more than a hundredth of its range.
+    :raises ValueError: rounding moves a column by more than a hundredth of its range.
     """
     if cast.dtype.itemsize >= array.dtype.itemsize and array.dtype.kind == "f":
         return
@@ -175,8 +175,8 @@ def _read_dataset(name: str, dataset: tf.data.Dataset) -> Data:
     """
     The rows of a dataset of pairs, in its order: batches [B, D] and [B, P] or [B], or single rows.
 
-    :raises TypeError: Its elements are no pairs of dense tensors.
-    :raises ValueError: It has no end, does not fit into memory, has no or uneven rows, or fails.
+    :raises TypeError: its elements are no pairs of dense tensors.
+    :raises ValueError: it has no end, does not fit into memory, has no or uneven rows, or fails.
     """
     spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2:
@@ -223,7 +223,7 @@ def fit_to_model(name: str, data: Data, model: gpflow.models.BayesianModel) -> D
     columns would broadcast to a wrong loss without a word, and a class that there is not would be
     some other class.
 
-    :raises ValueError: The inputs, or the targets' columns or classes, are not the model's.
+    :raises ValueError: the inputs, or the targets' columns or classes, are not the model's.
     """
     X, Y = data
     return X, _as_targets(name, Y, model, _num_outputs(name, X, model))
@@ -240,9 +240,9 @@ def stream_to_model(
     """
     Likewise a stream, whose pieces are checked and cast as they are read; the first one is now.
 
-    :param dtype: As for :func:`as_float_data`.
-    :param missing: As for :func:`as_float_data`.
-    :raises ValueError: The first piece is not the model's, or there is none.
+    :param dtype: as for :func:`as_float_data`.
+    :param missing: as for :func:`as_float_data`.
+    :raises ValueError: the first piece is not the model's, or there is none.
     """
     X, _ = as_float_data(name, stream.first, dtype, missing=missing)
     num_outputs = _num_outputs(name, X, model)

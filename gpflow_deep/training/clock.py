@@ -17,8 +17,8 @@ class Clock:
     The place of a run on a scale from 0 to its number of steps: the steps taken, or the same share of them
     as of the time where that is more. What is due every so many steps goes by it.
 
-    :param steps: Of the run.
-    :param time_limit: Seconds for the run, or None.
+    :param steps: of the run.
+    :param time_limit: seconds for the run, or None.
     """
 
     def __init__(self, steps: int, time_limit: float | None) -> None:

@@ -31,13 +31,13 @@ def hold_out(
     """
     Draw a share of the rows without replacement.
 
-    :param num_rows: Rows in all, N.
-    :param fraction: Share drawn, rounded to the nearest number of rows; of zero none are drawn.
-    :param seed: Of the draw.
-    :param at_least: Rows drawn where the share is not zero ...
+    :param num_rows: rows in all, N.
+    :param fraction: share drawn, rounded to the nearest number of rows; of zero none are drawn.
+    :param seed: of the draw.
+    :param at_least: rows drawn where the share is not zero ...
     :param at_most: ... and the most, if there is one.
-    :return: Numbers of the rows that are left, and of those drawn, both in the order of the draw.
-    :raises ValueError: Nothing would be left.
+    :return: numbers of the rows that are left, and of those drawn, both in the order of the draw.
+    :raises ValueError: nothing would be left.
     """
     order = np.random.default_rng(seed).permutation(num_rows)
     num_drawn = max(at_least, round(fraction * num_rows)) if fraction else 0
@@ -55,8 +55,8 @@ def split_validation(data: Data, fraction: float, seed: int) -> tuple[Data, Data
     Draw a share of the rows, at least one; (the rest, the rows drawn), in their old order.
 
     :param data: X and Y.
-    :param fraction: Share drawn.
-    :param seed: Of the draw.
+    :param fraction: share drawn.
+    :param seed: of the draw.
     """
     X, Y = data
     left, drawn = (np.sort(rows) for rows in hold_out(len(X), fraction, seed))
@@ -86,12 +86,12 @@ def minibatches(
     (TensorShape([5, 1]), TensorShape([5, 1]))
 
     :param data: X and Y, or a :class:`Stream`, which has an order of its own.
-    :param batch_size: Rows B in a batch.
-    :param seed: Of the permutations.
-    :param start: Number of the first batch, so that a run can be taken up at any step.
-    :param augmentation: Changes each batch, by random draws of the two integers that it is given beside it.
-    :raises TypeError: It is no function.
-    :raises ValueError: What it returns has other columns or another type.
+    :param batch_size: rows B in a batch.
+    :param seed: of the permutations.
+    :param start: number of the first batch, so that a run can be taken up at any step.
+    :param augmentation: changes each batch, by random draws of the two integers that it is given beside it.
+    :raises TypeError: it is no function.
+    :raises ValueError: what it returns has other columns or another type.
     """
     if isinstance(data, Stream):
         size = min(check_positive_integer(batch_size or data.num_data, "batch_size"), data.num_data)

@@ -38,13 +38,13 @@ def read_files(
     >>> stream.num_data
     2
 
-    :param pattern: Of their paths, as the shell has it: ``data/part-*.parquet``.
-    :param targets: Names of the columns of Y.
-    :param inputs: Those of X; all others by default.
-    :param num_data: Number of rows of all files, counted if not given.
-    :param buffer_size: See :class:`Stream`.
-    :raises FileNotFoundError: There are none.
-    :raises ValueError: They are of another kind, or lack a column.
+    :param pattern: of their paths, as the shell has it: ``data/part-*.parquet``.
+    :param targets: names of the columns of Y.
+    :param inputs: those of X; all others by default.
+    :param num_data: number of rows of all files, counted if not given.
+    :param buffer_size: see :class:`Stream`.
+    :raises FileNotFoundError: there are none.
+    :raises ValueError: they are of another kind, or lack a column.
     """
     return Stream(_Files(pattern, targets, inputs), num_data, buffer_size=buffer_size)
 

@@ -21,9 +21,9 @@ class Lock:
     however it ends: the file that a killed process leaves locks nothing, and is taken over. On
     Windows, which has no such locks, nothing is locked.
 
-    :param path: The file; made here, removed on release.
-    :raises OSError: It cannot be written.
-    :raises RuntimeError: It is held; the message says by whom.
+    :param path: the file; made here, removed on release.
+    :raises OSError: it cannot be written.
+    :raises RuntimeError: it is held; the message says by whom.
     """
 
     def __init__(self, path: Path) -> None:

@@ -91,50 +91,50 @@ def fit(
         have an end and fit into memory, since it is read once, and minibatches are drawn from all rows. Or a
         :class:`Stream`, or what it takes: a function that returns an iterator over pieces (rows counted
         in a first pass where `model.num_data` is None), or a pair of `np.memmap`, neither ever all in memory.
-    :param steps: Steps in all, those of a continued run included.
+    :param steps: steps in all, those of a continued run included.
     :param strategy: `tf.distribute.MirroredStrategy` or `MultiWorkerMirroredStrategy`, in whose scope model
         and optimisers were made: every replica takes a share of each minibatch, and the result is that of one
         replica up to rounding. All workers make the same call, with all data, and call `callback` and
         `monitor`; the first alone shows progress and writes to `checkpoint_dir`, which all have to see.
-    :param time_limit: Seconds in all, those of compilation and of a continued run included; None: no limit.
+    :param time_limit: seconds in all, those of compilation and of a continued run included; None: no limit.
         Where they run out first, the run ends as it would after its last step: scored, saved, the best
         parameters kept. What is due every so many steps, the decay too, then goes by the clock: half of the
         time counts as half of `steps`. How far a run gets depends on the machine.
-    :param batch_size: Rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
-    :param augmentation: Changes each minibatch before it is trained on, called in a graph as
+    :param batch_size: rows in a minibatch (see :func:`minibatches`). None or at least N: all data.
+    :param augmentation: changes each minibatch before it is trained on, called in a graph as
         augmentation(X, Y, seed) with two integers for `tf.random.stateless_*`: flips of images, say.
-    :param seed: Of the minibatches, the random draws and the validation split.
-    :param optimizer: A Keras 3 or tf_keras optimiser in place of Adam with decay.
-    :param learning_rate: Of Adam, at the start.
+    :param seed: of the minibatches, the random draws and the validation split.
+    :param optimizer: a Keras 3 or tf_keras optimiser in place of Adam with decay.
+    :param learning_rate: of Adam, at the start.
     :param decay_rate: Adam's learning rate is multiplied by this ...
     :param decay_steps: ... every so many steps.
-    :param natural_gradient: Natural gradients on the variational parameters, trainable or not, which the
+    :param natural_gradient: natural gradients on the variational parameters, trainable or not, which the
         optimiser then leaves alone: an instance of :class:`gpflow_deep.optimizers.NaturalGradient`, or the
         step size in (0, 1] of one. Each step is one of both, from the same evaluation of the gradient.
-    :param sampler: What moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
+    :param sampler: what moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
         from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
         the model's step size and three quarters of the steps for burn-in. States are kept every
         `model.keep_every` steps.
-    :param validation_data: A held-out pair; the score is the mean of `predict_log_density` there.
-    :param validation_fraction: In its place, the share of `data` to hold out, drawn without
+    :param validation_data: a held-out pair; the score is the mean of `predict_log_density` there.
+    :param validation_fraction: in its place, the share of `data` to hold out, drawn without
         replacement.
-    :param validate_every: Steps from one score to the next. The last step is scored, too.
-    :param patience: Stop after so many scores in a row without improvement; None: never. With
+    :param validate_every: steps from one score to the next. The last step is scored, too.
+    :param patience: stop after so many scores in a row without improvement; None: never. With
         validation, the parameters with the best score are kept, otherwise the last.
-    :param checkpoint_dir: Where the two latest checkpoints are kept. A call that finds a run there
+    :param checkpoint_dir: where the two latest checkpoints are kept. A call that finds a run there
         goes on with it, from the latest that is not damaged; a finished one gives its result at
         once. Step sizes and jitter may be others than before, so that a run that failed can go on;
         all else must be the same. One process at a time.
-    :param checkpoint_every: Steps from one checkpoint to the next. The last step has one, too.
-    :param progress: Whether to show a progress bar.
+    :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too.
+    :param progress: whether to show a progress bar.
     :param callback: Called as callback(step, loss) after each step.
-    :param monitor: A :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
-    :raises TypeError: An argument of the wrong type.
-    :raises ValueError: A wrong argument, data unfit for the model, a model made in the scope of another
+    :param monitor: a :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
+    :raises TypeError: an argument of the wrong type.
+    :raises ValueError: a wrong argument, data unfit for the model, a model made in the scope of another
         strategy, a checkpoint of another run.
     :raises OSError: `checkpoint_dir` cannot be written.
-    :raises RuntimeError: Another process is at the run in `checkpoint_dir`.
-    :raises TrainingError: The numerics failed; it names the step and holds the parameters before. Or another
+    :raises RuntimeError: another process is at the run in `checkpoint_dir`.
+    :raises TrainingError: the numerics failed; it names the step and holds the parameters before. Or another
         worker is gone.
     """
     for name, whole in [
@@ -217,6 +217,7 @@ def fit(
         if checkpoint_dir is not None
         else None
     )
+    objective = "log joint" if chains else "elbo" if hasattr(model, "elbo") else "objective"
     with checkpoints or nullcontext(), replicas.watched(run):
         if checkpoints and checkpoints.restore() and run.step > steps:
             raise ValueError(
@@ -246,7 +247,7 @@ def fit(
             _num_data(model, num_data),
             train.own_failures() if isinstance(train, Stream) else nullcontext(),
             _advice(model, first, checkpoints),
-            ProgressBar(steps, place, time_limit, hidden) as bar,
+            ProgressBar(objective, steps, place, time_limit, hidden) as bar,
         ):
             while place < steps and not run.out_of_patience(patience):
                 # A call ends where something is due; results do not depend on where calls end.

@@ -26,10 +26,10 @@ class TrainingError(RuntimeError):
     ...     error.step
     7
 
-    :param message: What happened, and what to try.
-    :param step: The step that failed, counted from 1.
-    :param loss: The loss found there; NaN where a factorisation failed before there was one.
-    :param parameters: Path to value, as :func:`gpflow.utilities.multiple_assign` takes them.
+    :param message: what happened, and what to try.
+    :param step: the step that failed, counted from 1.
+    :param loss: the loss found there; NaN where a factorisation failed before there was one.
+    :param parameters: path to value, as :func:`gpflow.utilities.multiple_assign` takes them.
     """
 
     def __init__(
@@ -129,22 +129,25 @@ class ProgressBar(tqdm):
     """
     Of a run's steps; or, where its time is limited, of the way to the end.
 
-    :param steps: Of the run.
-    :param place: Where it is on its clock.
-    :param time_limit: Of the run, or None.
-    :param hidden: Whether it is not to be seen.
+    :param objective: what is maximised, in a word.
+    :param steps: of the run.
+    :param place: where it is on its clock.
+    :param time_limit: of the run, or None.
+    :param hidden: whether it is not to be seen.
     """
 
-    def __init__(self, steps: int, place: int, time_limit: float | None, hidden: bool) -> None:
+    def __init__(
+        self, objective: str, steps: int, place: int, time_limit: float | None, hidden: bool
+    ) -> None:
         options: dict[str, Any] = {"unit": "step"}
         if time_limit is not None:
             options = {"bar_format": "{percentage:3.0f}%|{bar}| {elapsed}{postfix}"}
         super().__init__(total=steps, initial=place, disable=hidden, **options)
-        self._time_limit = time_limit
+        self._objective, self._time_limit = objective, time_limit
 
     def show(self, run: Progress, place: int) -> None:
         """How far a run has come."""
-        shown = {"elbo": f"{-run.losses[-1]:.5g}"}
+        shown = {self._objective: f"{-run.losses[-1]:.5g}"}
         if self._time_limit is not None:
             shown = {"limit": f"{self._time_limit:.3g} s", "steps": str(run.step), **shown}
         if run.validations:

@@ -39,8 +39,8 @@ class Replicas:
     All workers go the same way through it. What decides on that way has to be the same in all of them, or one
     would wait for ever for the others: see :meth:`agree`.
 
-    :param strategy: Of `tf.distribute`; None for the one in whose scope this is, else for a single replica.
-    :raises TypeError: It is none that keeps replicas equal in every step.
+    :param strategy: of `tf.distribute`; None for the one in whose scope this is, else for a single replica.
+    :raises TypeError: it is none that keeps replicas equal in every step.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
@@ -73,11 +73,11 @@ class Replicas:
         """
         Check that every replica has a copy of all variables, and let `set_trainable` reach the copies.
 
-        :param optimizer: A user's, or None.
-        :param natural_gradient: Likewise, or a step size.
-        :param sampler: A user's, or None.
-        :raises ValueError: It has not: model or optimisers were made elsewhere.
-        :raises TypeError: The optimiser is not for several replicas.
+        :param optimizer: a user's, or None.
+        :param natural_gradient: likewise, or a step size.
+        :param sampler: a user's, or None.
+        :raises ValueError: it has not: model or optimisers were made elsewhere.
+        :raises TypeError: the optimiser is not for several replicas.
         """
         if not isinstance(self.strategy, _STRATEGIES):
             if any(isinstance(v, tf.distribute.DistributedValues) for v in model.variables):
@@ -110,7 +110,7 @@ class Replicas:
         """
         The rows of a batch.
 
-        :raises ValueError: The replicas' shares would not be equal.
+        :raises ValueError: the replicas' shares would not be equal.
         """
         if batch_size % self.number:
             raise ValueError(
@@ -160,7 +160,7 @@ class Replicas:
         """
         Check that all workers are at the same run, and at the same step of it.
 
-        :raises ValueError: They are not.
+        :raises ValueError: they are not.
         """
         # Two integers that a float holds exactly.
         mark = int(hashlib.sha256(json.dumps(run.settings).encode()).hexdigest()[:12], 16)
@@ -181,7 +181,7 @@ class Replicas:
         """
         While they take steps: say in words where a worker is lost.
 
-        :raises TrainingError: It is.
+        :raises TrainingError: it is.
         """
         try:
             yield

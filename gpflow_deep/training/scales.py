@@ -25,9 +25,9 @@ def warn_of_scales(name: str, data: Data, model: gpflow.models.BayesianModel) ->
 
     Lengthscales, variances and noise start near one: of such data a model learns nothing, or fails.
 
-    :param name: The argument's name in the message.
+    :param name: the argument's name in the message.
     :param data: X and Y.
-    :param model: Of its likelihood it depends whether targets can be scaled.
+    :param model: of its likelihood it depends whether targets can be scaled.
     """
     found = far_columns(data[0], f"X of {name}")
     if isinstance(getattr(model, "likelihood", None), _SCALABLE):
@@ -46,7 +46,7 @@ def far_columns(array: np.ndarray, name: str) -> list[str]:
     Descriptions of the columns whose mean or standard deviation is far from those of scaled data.
 
     :param array: [N, P], finite.
-    :param name: What to call it.
+    :param name: what to call it.
     """
     values = array.astype(np.float64)
     with np.errstate(over="ignore"):

@@ -34,8 +34,8 @@ def natural_gradients(
     """
     The optimiser of the variational parameters, and the variables that it updates in a model.
 
-    :param natural_gradient: A step size, an optimiser, or None for no such updates.
-    :raises ValueError: The model has no Gaussian posterior that it can update.
+    :param natural_gradient: a step size, an optimiser, or None for no such updates.
+    :raises ValueError: the model has no Gaussian posterior that it can update.
     """
     if natural_gradient is None:
         return None, []
@@ -63,15 +63,15 @@ class Steps:
     step. The parameters before each update are kept, and no update is made with a loss or a
     gradient that is not finite, so a failure can always be undone.
 
-    :param model: The model.
-    :param batches: Iterator of minibatches, at the batch of step `start`.
-    :param optimizer: A Keras optimiser, built for `variables`.
-    :param variables: What the optimiser updates.
-    :param natural_gradient: The optimiser, or sampler, of the model's posterior; None for no such updates.
-    :param q_variables: What it updates.
-    :param seed: Step i takes the random draws of (seed, i).
-    :param start: Steps taken before.
-    :param replicas: That take each step together, as one of them would up to rounding.
+    :param model: the model.
+    :param batches: iterator of minibatches, at the batch of step `start`.
+    :param optimizer: a Keras optimiser, built for `variables`.
+    :param variables: what the optimiser updates.
+    :param natural_gradient: the optimiser, or sampler, of the model's posterior; None for no such updates.
+    :param q_variables: what it updates.
+    :param seed: step i takes the random draws of (seed, i).
+    :param start: steps taken before.
+    :param replicas: that take each step together, as one of them would up to rounding.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Steps:
         """
         Take `count` steps.
 
-        :return: The loss of each, before its update.
-        :raises TrainingError: One of them failed.
+        :return: the loss of each, before its update.
+        :raises TrainingError: one of them failed.
         """
         try:
             losses, finite = self._take(tf.constant(count))
@@ -130,7 +130,7 @@ class Steps:
         """
         Score the present parameters.
 
-        :raises TrainingError: They cannot predict.
+        :raises TrainingError: they cannot predict.
         """
         try:
             score = validation.score()

@@ -52,13 +52,13 @@ class Stream:
     >>> float(max(piece.max() for piece, _ in scaled))
     0.95
 
-    :param source: A function without arguments that returns an iterator over pairs (X, Y), for each pass
+    :param source: a function without arguments that returns an iterator over pairs (X, Y), for each pass
         anew: a generator function, say, or `as_numpy_iterator` of a `tf.data.Dataset`. Or two arrays on the
         disk, `np.memmap` or such, that are read by their rows.
-    :param num_data: Number of rows N; without it, those of a function are counted in a pass of their own.
-    :param buffer_size: Rows that minibatches are drawn from; by default as many as take 16 MiB.
-    :raises TypeError: The source is none of these.
-    :raises ValueError: The arrays differ in length.
+    :param num_data: number of rows N; without it, those of a function are counted in a pass of their own.
+    :param buffer_size: rows that minibatches are drawn from; by default as many as take 16 MiB.
+    :raises TypeError: the source is none of these.
+    :raises ValueError: the arrays differ in length.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Stream:
         """
         The first piece.
 
-        :raises ValueError: There is none.
+        :raises ValueError: there is none.
         """
         for piece in self:
             return piece
@@ -113,8 +113,8 @@ class Stream:
         >>> inputs.shape, targets.shape
         ((5, 1), (5, 1))
 
-        :param num_rows: How many; all where there are fewer.
-        :param seed: Of the draw.
+        :param num_rows: how many; all where there are fewer.
+        :param seed: of the draw.
         """
         num_rows = check_positive_integer(num_rows, "num_rows")
         rng = np.random.default_rng(check_seed(seed))
@@ -138,8 +138,8 @@ class Stream:
         An endless dataset of (X [B, D], Y [B, P]); rows that fill no batch sit that pass out.
 
         :param batch_size: B, at most N.
-        :param seed: Of the order of passes, and of the draws from the buffer.
-        :param start: Number of the first batch; those before it in its pass are read and passed over.
+        :param seed: of the order of passes, and of the draws from the buffer.
+        :param start: number of the first batch; those before it in its pass are read and passed over.
         """
         specs = tuple(
             tf.TensorSpec([None, batch_size, part.shape[1]], part.dtype) for part in self.first
@@ -212,7 +212,7 @@ class Stream:
         """
         One pass, as :meth:`Source.read` has it.
 
-        :raises TypeError: An element is no pair.
+        :raises TypeError: an element is no pair.
         """
         for piece in self._source.read(rng):
             if not isinstance(piece, tuple | list) or len(piece) != 2:
@@ -226,7 +226,7 @@ def as_stream(data: Any, num_data: int | None) -> Stream | None:
     """
     What a caller gives as data, where it is a stream or meant to be read like one.
 
-    :param num_data: Rows of a function's pass, where that is known.
+    :param num_data: rows of a function's pass, where that is known.
     """
     if isinstance(data, Stream):
         return data

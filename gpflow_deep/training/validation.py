@@ -21,9 +21,9 @@ class Validation:
     """
     The mean log predictive density of held-out data, and the parameters at which it was highest.
 
-    :param model: The model scored.
-    :param data: Held-out X and Y.
-    :param variables: The parameters to keep.
+    :param model: the model scored.
+    :param data: held-out X and Y.
+    :param variables: the parameters to keep.
     """
 
     def __init__(
