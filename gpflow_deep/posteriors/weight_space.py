@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from ..numerics.linalg import inverse_root, rows_times
+from ..numerics.linalg import inverse_root, rows_times, squared_norms
 
 __all__ = ["WeightSpace", "WhiteWeights"]
 
@@ -79,7 +79,7 @@ class WeightSpace(NamedTuple):
     def prior_kl(self) -> tf.Tensor:
         """KL divergence from the prior: [S], or [1] for all draws."""
         mean = rows_times(self.scaled, self.inverse)
-        traces = tf.reduce_sum(tf.square(self.inverse), axis=[1, 2, 3])
+        traces = tf.reduce_sum(squared_norms(self.inverse), axis=[1, 2])
         size = tf.cast(tf.reduce_prod(tf.shape(mean)[1:]), mean.dtype)
         squares = tf.reduce_sum(tf.square(mean), axis=[1, 2])
         return 0.5 * (squares + self._copies() * traces - size) - self._log_det_scale()

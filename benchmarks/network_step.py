@@ -1,0 +1,135 @@
+"""
+Cost of one Adam step of Bayesian networks at the size of the yacht data: 277 points at once, 6 inputs, two
+hidden layers of 50 units, M = 100, S = 10; by posterior and dtype, beside the authors' own library.
+
+    python benchmarks/network_step.py
+    python benchmarks/network_step.py --peer-python PYTHON --bayesfunc FOLDER
+
+The peer is bayesfunc (https://github.com/LaurenceA/bayesfunc), of which FOLDER is a checkout, in a Python
+that has PyTorch. Every model runs in a process of its own on one thread, several times in turn; the table has
+medians over rounds of the least and the median CPU time of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from harness import adam_step, argument_parser, child_command, measure, run_rounds
+
+NUM_DATA, INPUT_DIM, WIDTH, M, S = 277, 6, 50, 100, 10
+#: Library, posterior, dtype.
+CASES = [
+    ("gpflow_deep", posterior, dtype)
+    for posterior in ("separate", "shared", "local", "factorised")
+    for dtype in ("float64", "float32")
+]
+PEER_CASES = [("bayesfunc", "separate", "float32"), ("bayesfunc", "shared", "float32")]
+
+
+def data(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(NUM_DATA, INPUT_DIM)).astype(dtype)
+    return X, np.sin(X.sum(axis=1, keepdims=True)).astype(dtype)
+
+
+def our_step(posterior: str, dtype: str, jit: bool) -> Callable[[], object]:
+    import gpflow
+    import tensorflow as tf
+
+    import gpflow_deep as gd
+    from gpflow_deep import posteriors as q
+
+    gpflow.config.set_default_float(dtype)
+    X, Y = data(dtype)
+    layers = [gd.layers.BayesianDense(n) for n in (WIDTH, WIDTH, 1)]
+    relu = gd.layers.bayesian.Activation
+    kinds = {
+        "separate": partial(q.GlobalInducingWeights, precision="separate"),
+        "shared": q.GlobalInducingWeights,
+        "local": partial(q.LocalInducingWeights, precision="separate"),
+        "factorised": partial(q.FactorisedWeights, local_reparameterisation=True),
+    }
+    is_global = posterior in ("separate", "shared")
+    model = gd.models.GlobalInducingBNN(
+        [layers[0], relu(), layers[1], relu(), layers[2]],
+        gpflow.likelihoods.Gaussian(0.05),
+        X[:M] if is_global else None,
+        input_shape=None if is_global else INPUT_DIM,
+        posterior=kinds[posterior],
+        pseudo_outputs=Y[:M] if is_global else None,
+        num_samples=S,
+        num_data=NUM_DATA,
+    )
+    batch = tf.constant(X), tf.constant(Y)
+    return adam_step(lambda: model.training_loss(batch), model.trainable_variables, jit)
+
+
+def peer_step(posterior: str, folder: Path) -> Callable[[], object]:
+    sys.path.insert(0, str(folder))
+    import bayesfunc
+    import torch
+
+    torch.set_num_threads(1)
+    X, Y = (torch.tensor(part) for part in data("float32"))
+    layer = partial(
+        bayesfunc.GILinear,
+        inducing_batch=M,
+        neuron_prec=posterior == "separate",
+        log_prec_lr=3.0,
+    )
+    relu = torch.nn.ReLU
+    network = bayesfunc.InducingWrapper(
+        torch.nn.Sequential(
+            layer(INPUT_DIM, WIDTH),
+            relu(),
+            layer(WIDTH, WIDTH),
+            relu(),
+            layer(WIDTH, 1, inducing_targets=Y[:M], log_prec_init=0.0),
+        ),
+        M,
+        inducing_data=X[:M],
+    )
+    log_variance = torch.nn.Parameter(torch.tensor(-3.0))
+    adam = torch.optim.Adam([*network.parameters(), log_variance], lr=0.01)
+
+    def step() -> None:
+        adam.zero_grad()
+        output, log_ratio, _ = bayesfunc.propagate(network, X.expand(S, -1, -1))
+        squares = torch.square(Y - output) / log_variance.exp() + log_variance
+        loss = -(log_ratio - 0.5 * squares.sum((-1, -2))).mean()
+        loss.backward()
+        adam.step()
+
+    return step
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, steps=30)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--bayesfunc", type=Path, help="folder of the peer's repository")
+    o: argparse.Namespace = parser.parse_args()
+    if o.child:
+        library, posterior, dtype = o.child
+        if library == "bayesfunc":
+            step = peer_step(posterior, o.bayesfunc)
+        else:
+            step = our_step(posterior, dtype, o.jit)
+        print(json.dumps(measure(step, o.steps)))
+        return
+    commands = {case: child_command(__file__, case) for case in CASES}
+    if o.bayesfunc:
+        for case in PEER_CASES:
+            commands[case] = child_command(__file__, case, python=o.peer_python)
+    print("| library | posterior | dtype | least CPU ms | median CPU ms |")
+    print("|---|---|---|---|---|")
+    for case, r in run_rounds(commands, o.rounds).items():
+        print(f"| {' | '.join(case)} | {r['least_cpu']:.1f} | {r['cpu']:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
