@@ -363,8 +363,12 @@ class MixturePredictor(ABC):
 
         rows = tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
         values = function(self.likelihood, *rows)
-        N = tf.shape(X)[0]
-        return tf.nest.map_structure(lambda x: tf.reshape(x, [S, N, *x.shape[1:]]), values)
+        components = [S, tf.shape(X)[0]]
+
+        def restore(x: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(x, tf.concat([components, tf.shape(x)[1:]], axis=0))
+
+        return tf.nest.map_structure(restore, values)
 
     def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
         """Inputs [..., N, D] in the default float, whose D is the first layer's."""
