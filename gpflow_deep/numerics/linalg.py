@@ -172,13 +172,14 @@ def _weighted_gram(rows: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
     Of its four quarters one is another's transpose, and is not computed.
     """
-    P, M = weights.shape[1], rows.shape[1]
-    half = M // 2
+    N, P, M = tf.shape(rows)[0], weights.shape[1], rows.shape[1]
+    half = M // 2  # none of one row
 
     def block(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         size = first.shape[1]
-        scaled = tf.reshape(weights[:, :, None] * first[:, None, :], [-1, P * size])
-        return tf.reshape(tf.matmul(scaled, second, transpose_a=True), [P, size, -1])
+        scaled = tf.reshape(weights[:, :, None] * first[:, None, :], [N, P * size])
+        product = tf.matmul(scaled, second, transpose_a=True)
+        return tf.reshape(product, [P, size, second.shape[1]])
 
     upper = block(rows[:, :half], rows)
     lower = block(rows[:, half:], rows[:, half:])

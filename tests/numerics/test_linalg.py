@@ -54,6 +54,11 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
         [_random(S, N, M), _random(T, M, M)],
     ),
+    "quadratic of one number": (
+        linalg.quadratic_forms,
+        lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C, A),
+        [_random(S, N, 1), _random(T, 1, 1)],
+    ),
     "quadratic of one form": (
         lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
