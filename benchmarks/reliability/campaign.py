@@ -86,4 +86,4 @@ def main() -> None:
     lines = run(options.output, numbers, options.seconds)
     print(table(lines))
     if options.table:
-        options.table.write_text(table(lines))
+        options.table.write_text(f"# Reliability\n\n{table(lines)}")
