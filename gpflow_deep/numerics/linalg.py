@@ -357,10 +357,15 @@ def rows_times(x: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.T
     return restore(tf.matmul(rows, matrix, transpose_b=transpose))
 
 
-def solve_rows(factor: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """``factor_st^-1 x_st`` for vectors ``x`` [S, T, M] and triangular [S or 1, T or 1, M, M]: [S, T, M]."""
+def solve_rows(factor: tf.Tensor, x: tf.Tensor, transpose: bool = False) -> tf.Tensor:
+    """
+    ``factor_st^-1 x_st`` for vectors ``x`` [S, T, M] and lower triangular [S or 1, T or 1, M, M]: [S, T, M].
+
+    :param transpose: solve with the factors' transposes instead.
+    """
     rows, restore = _group(x, factor)
-    columns = tf.linalg.triangular_solve(factor, tf.linalg.matrix_transpose(rows))
+    columns = tf.linalg.matrix_transpose(rows)
+    columns = tf.linalg.triangular_solve(factor, columns, adjoint=transpose)
     return restore(tf.linalg.matrix_transpose(columns))
 
 

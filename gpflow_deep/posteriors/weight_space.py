@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from ..numerics.linalg import inverse_root, rows_times, squared_norms
+from ..numerics.linalg import inverse_root, rows_times, solve_rows, squared_norms
 
 __all__ = ["WeightSpace", "WhiteWeights"]
 
@@ -40,13 +40,12 @@ class WhiteWeights(Protocol):
 
 class WeightSpace(NamedTuple):
     r"""
-    In terms of :math:`A = C C^T = I + X^T \Lambda X` for white weights w with prior N(0, I): covariance
+    In terms of :math:`C C^T = I + X^T \Lambda X` for white weights w with prior N(0, I): covariance
     :math:`(C C^T)^{-1}`, mean :math:`C^{-T} C^{-1} X^T \Lambda v` (Ober & Aitchison 2021, Eqs. 10 and 11).
 
     Shapes: S draws, K = T units where each has its own precisions, else 1.
     """
 
-    precision: tf.Tensor  # A: [S, K, D, D]
     inverse: tf.Tensor  # C^-1: [S, K, D, D]
     scaled: tf.Tensor  # C^-1 X^T Lambda v: [S, T, D]
 
@@ -62,7 +61,7 @@ class WeightSpace(NamedTuple):
         precision = gram + tf.eye(gram.shape[-1], dtype=gram.dtype)
         # No eigenvalue is below 1: this inverse loses nothing.
         inverse = inverse_root(precision, f"I + X^T Lambda X of {name}", {})
-        return cls(precision, inverse, rows_times(cross, inverse, transpose=True))
+        return cls(inverse, rows_times(cross, inverse, transpose=True))
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals of that shape."""
@@ -70,9 +69,7 @@ class WeightSpace(NamedTuple):
 
     def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
         """log p(w) - log q(w) at draws [S, T, D]: [S]."""
-        # C = A C^-T
-        normals = rows_times(rows_times(weights, self.precision), self.inverse, transpose=True)
-        normals -= self.scaled
+        normals = solve_rows(self.inverse, weights, transpose=True) - self.scaled
         squares = tf.reduce_sum(tf.square(normals) - tf.square(weights), axis=[1, 2])
         return 0.5 * squares + self._log_det_scale()
 
