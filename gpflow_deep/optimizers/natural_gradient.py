@@ -155,7 +155,7 @@ class NaturalGradient(tf.Module):
             )
         if not skip_gradients_aggregation:
             changed = [*storage.variables, self.iterations]
-            gradients = average_over_replicas(gradients, changed)
+            gradients = average_over_replicas(gradients, changed, "var_list")
         numbers = self._step(storage.cliques, _flat(storage.variables), _flat(gradients))
         for variable, new in zip(storage.variables, tf.split(numbers, storage.sizes)):
             variable.assign(tf.cast(tf.reshape(new, variable.shape), variable.dtype))

@@ -129,7 +129,8 @@ class SGHMC(tf.Module):
         gradients, variables = zip(*grads_and_vars)
         self.build(variables)
         if not skip_gradients_aggregation:
-            gradients = average_over_replicas(gradients, [*variables, self.iterations])
+            changed = [*variables, self.iterations]
+            gradients = average_over_replicas(gradients, changed, "grads_and_vars")
         seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
         noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
         adapting = self.iterations < self.burn_in
