@@ -114,11 +114,15 @@ def run_all(
     :param progress: whether to show a progress bar for each run, one at a time.
     :param echo: takes the lines of the report on what is being done.
     :return: the runs that failed.
-    :raises ValueError: both ``jobs`` and ``scheduler``.
+    :raises ValueError: both ``jobs`` and ``scheduler``, or no address in it.
     :raises OSError: where `output` cannot be written, or there is no such scheduler: before the first run.
         Where the system kills a process, it is a ChildProcessError.
     """
     jobs = check_positive_integer(jobs, "jobs")
+    if scheduler is not None and not scheduler:  # for which Dask would start workers of its own
+        raise ValueError(
+            f"scheduler: expected an address such as tcp://host:8786, got {scheduler!r}."
+        )
     if scheduler is not None and jobs > 1:
         raise ValueError(
             f"jobs: expected none beside a scheduler, whose workers do the runs, got {jobs}."
@@ -142,7 +146,9 @@ def run_all(
                 name = "   " if one_by_one else f"{heading}:"
                 yield delayed(_attempt)(name, run, folder, progress and one_by_one)
 
-    done = on_scheduler(scheduler, begin()) if scheduler else in_processes(jobs, begin())
+    done = (
+        on_scheduler(scheduler, begin()) if scheduler is not None else in_processes(jobs, begin())
+    )
     for name, run, outcome in done:
         try:
             if isinstance(outcome, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +15,8 @@ __all__ = ["in_processes", "on_scheduler"]
 
 #: What TensorFlow and the libraries beneath it read when they start.
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+
+_SECONDS_TO_CONNECT = 10
 
 #: To begin one task only when another is done, and to have each result as soon as it is there.
 _ONE_BY_ONE: dict[str, Any] = dict(
@@ -71,15 +74,20 @@ def on_scheduler(address: str, tasks: Iterable[Any]) -> Iterator[Any]:
 def _client(address: str) -> Iterator[None]:
     """Within it joblib's work goes to the scheduler's workers."""
     from distributed import Client
+    from distributed.comm import connect
+
+    async def reach() -> None:
+        await (await connect(address, timeout=_SECONDS_TO_CONNECT)).close()
 
     try:
-        client = Client(address, timeout="10s")
+        # A client that does not come to be is closed when it is collected, and may wait for itself for ever.
+        asyncio.run(reach())
     except (OSError, ValueError) as error:
         raise ConnectionError(
             f"scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, got {address!r}:"
             f" {error}"
         ) from error
-    with client:
+    with Client(address, timeout=_SECONDS_TO_CONNECT) as client:
         if not client.nthreads():
             raise ConnectionError(
                 f"scheduler: expected one with workers (dask worker {address}), got {address!r} with none."

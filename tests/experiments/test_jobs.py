@@ -54,6 +54,8 @@ def test_schedulers_that_are_none(tmp_path: Path) -> None:
     output = tmp_path / "r.jsonl"
     with pytest.raises(ValueError, match="jobs: expected none beside a scheduler"):
         run_all(runs, output, jobs=2, scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(ValueError, match="scheduler: expected an address such as tcp://"):
+        run_all(runs, output, scheduler="")
     with pytest.raises(ConnectionError, match="scheduler: expected the address of a Dask"):
         run_all(runs, output, scheduler="no address")
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
