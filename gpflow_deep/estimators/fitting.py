@@ -68,9 +68,9 @@ def fit_family(
     else:
         if not preset.weights:
             train = train.repeated(name)
-        model = preset.build(train.X, train.Y, settings, seed)
         if steps is not None or seconds is not None:
             settings = scheduled(settings, steps or _MOST_STEPS)
+        model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
             take_over(model, start, train)
         elif settings.likelihood in ("bernoulli", "softmax"):

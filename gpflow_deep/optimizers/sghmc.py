@@ -118,12 +118,14 @@ class SGHMC(tf.Module):
         self,
         grads_and_vars: Iterable[tuple[TensorType, tf.Variable]],
         skip_gradients_aggregation: bool = False,
+        adapting: TensorType | None = None,
     ) -> None:
         """
         One step from gradients that are known.
 
         :param grads_and_vars: gradients of the loss, see :meth:`minimize`, and the variables they are of.
         :param skip_gradients_aggregation: whether they are averages over replicas already.
+        :param adapting: whether scales still adapt; by default in the first ``burn_in`` steps.
         """
         gradients: Sequence[TensorType]
         gradients, variables = zip(*grads_and_vars)
@@ -133,7 +135,8 @@ class SGHMC(tf.Module):
             gradients = average_over_replicas(gradients, changed, "grads_and_vars")
         seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
         noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
-        adapting = self.iterations < self.burn_in
+        if adapting is None:
+            adapting = self.iterations < self.burn_in
         for gradient, v, noise, slot in zip(gradients, variables, noises, self._slots):
             gradient = gradient * tf.cast(v.shape[0], v.dtype)  # each chain's own potential
             rate = tf.where(adapting, 1.0 / (slot.windows + 1.0), tf.zeros_like(v))

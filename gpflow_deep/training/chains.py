@@ -17,7 +17,8 @@ class MovingChains:
     """
     The chains of a model, which a sampler moves a step at a time, and of whose states some are kept.
 
-    It is called as natural gradients are.
+    It is called as natural gradients are. Scales adapt, and states are kept, by the steps taken, or by the
+    place of a run in limited time where that is further on; it is set between calls of steps.
 
     :param sampler: what moves them.
     :param model: whose they are.
@@ -27,6 +28,8 @@ class MovingChains:
         self.sampler = sampler
         self.variables = model.inducing_posterior.variables_of_chains
         self.kept = model.inducing_posterior.variables_kept
+        self.place = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._place_before = tf.Variable(0, dtype=tf.int64, trainable=False)
         sampler.build(self.variables)
 
     @property
@@ -43,15 +46,22 @@ class MovingChains:
         :param gradients: of the loss with respect to `variables`.
         :param averaged: as for the sampler.
         """
-        self.sampler.apply_gradients(zip(gradients, self.variables, strict=True), **averaged)
+        place = tf.maximum(self.sampler.iterations, self.place)
+        self.sampler.apply_gradients(
+            zip(gradients, self.variables, strict=True),
+            adapting=place < self.sampler.burn_in,
+            **averaged,
+        )
         model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
 
         def keep() -> tf.Tensor:
             model.inducing_posterior.keep()
             return tf.constant(True)
 
-        due = self.sampler.iterations % model.keep_every == 0
+        before = tf.maximum(self.sampler.iterations - 1, self._place_before)
+        due = (place + 1) // model.keep_every > before // model.keep_every
         tf.cond(due, keep, lambda: tf.constant(False))
+        self._place_before.assign(place + 1)
 
 
 def moving_chains(

@@ -254,8 +254,9 @@ def fit(
                 validate_at = _due(place, validate_every, steps) if validation else steps
                 save_at = _due(place, checkpoint_every, steps) if checkpoints else steps
                 count = min(count, validate_at - place, save_at - place)
-                if decay is not None:
-                    decay.place.assign(place)
+                for part in (decay, chains):
+                    if part is not None:
+                        part.place.assign(place)
                 pace.start()
                 run.losses += stepper.take(count)
                 # All workers go by the same clock, or they would not take the same steps.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +285,25 @@ def test_fit_restores_the_states_with_the_best_score() -> None:
     )
     assert result.best_score == pytest.approx(max(scores))
     assert np.mean(model.predict_log_density((XNEW, YNEW))) == pytest.approx(result.best_score)
+
+
+def test_states_are_kept_over_the_time_where_that_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And scales adapt for three quarters of it: by the steps neither would come. The clock is made up."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.01 * next(ticks))
+    model, sampler = deep(keep_every=10**5), SGHMC(burn_in=750_000)
+    windows = []
+
+    def watch(step: int, loss: float) -> None:
+        windows.append(sampler._slots[0].windows.numpy().sum())
+
+    result = fit(model, 10**6, sampler=sampler, time_limit=2.0, callback=watch)
+    assert 40 < result.steps < 200
+    assert 8 <= int(model.inducing_posterior.times_kept) <= 10
+    quarter = result.steps // 4
+    assert np.ptp(windows[-quarter + 2 :]) == 0.0 < np.ptp(windows[-quarter - 3 :])
 
 
 def test_convergence(recwarn: pytest.WarningsRecorder) -> None:
