@@ -7,7 +7,8 @@ Gaussian Processes*: test scores, how far the chains have converged, and what th
 
 The model is the preset `sghmc`. Every run adds one JSON line to the output; runs that are there are not
 repeated. With --held-out an eighth of the training points is scored in place of the test points, and only the
-rest trained on: for choices of settings, which are not to see the test points.
+rest trained on: for choices of settings, which are not to see the test points. --drift has ways to keep the
+hyperparameters from fitting the states too closely.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from runs import Line, Results, Split, mean_and_error, read_split, use_one_thread
 
 import gpflow_deep as gd
@@ -30,6 +33,8 @@ from gpflow_deep.experiments.published import find
 
 HELD_OUT_SHARE = 1 / 8
 DATASETS = ("energy", "boston", "concrete", "wine_red", "kin8nm", "power")
+DRIFTS = ("free", "prior", "floor", "stopped", "averaged")
+NOISE_FLOOR = 3e-3
 _TYPICAL, _WORST = 50, 95  # percentiles over the scored points
 
 
@@ -40,6 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, nargs="+", default=[3])
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--held-out", action="store_true", help="score training points, see above")
+    parser.add_argument("--drift", nargs="+", choices=DRIFTS, default=[None])
     parser.add_argument("--output", type=Path, default=Path("sghmc.jsonl"))
     parser.add_argument("--report", type=Path, help="print a table of these runs and make none")
     return parser.parse_args()
@@ -61,8 +67,16 @@ def execute(settings: Line) -> Line:
     chosen = replace(
         gd.presets.scheduled(chosen, settings["steps"]), num_inducing=100, test_samples=100
     )
+    drift = settings.get("drift")
+    if drift == "floor":
+        chosen = replace(chosen, noise_floor=NOISE_FLOOR)
     tf.random.set_seed(0)
     model = gd.presets.build("sghmc", split.X, split.Y, chosen)
+    if drift == "prior":
+        about, width = np.array([np.log(0.05), 1.0])
+        model.likelihood.variance.prior = tfp.distributions.LogNormal(about, width)
+    callback, settle = averaging(model, chosen.steps) if drift == "averaged" else (None, None)
+    stopping = dict(validation_fraction=0.1, patience=None) if drift == "stopped" else {}
     started = time.process_time()
     gd.training.fit(
         model,
@@ -72,8 +86,13 @@ def execute(settings: Line) -> Line:
         learning_rate=chosen.learning_rate,
         decay_rate=chosen.decay_rate,
         decay_steps=chosen.decay_steps,
+        validate_every=chosen.validate_every,
+        callback=callback,
         progress=False,
+        **stopping,
     )
+    if settle is not None:
+        settle()
     seconds = time.process_time() - started
     mixture = model.predict_y_mixture(split.Xtest, num_samples=chosen.test_samples)
     parts = [np.asarray(part) for part in mixture]
@@ -94,6 +113,27 @@ def execute(settings: Line) -> Line:
     )
 
 
+def averaging(
+    model: gd.models.SampledDeepGP, steps: int
+) -> tuple[Callable[[int, float], None], Callable[[], None]]:
+    """A callback of training, and what sets hyperparameters to their averages over its last quarter."""
+    chains = {id(v) for v in model.inducing_posterior.variables_of_chains}
+    variables = [v for v in model.trainable_variables if id(v) not in chains]
+    sums, first = [np.zeros(v.shape) for v in variables], 3 * steps // 4
+
+    def watch(step: int, loss: float) -> None:
+        del loss
+        if step > first:
+            for total, variable in zip(sums, variables, strict=True):
+                total += variable.numpy()
+
+    def settle() -> None:
+        for total, variable in zip(sums, variables, strict=True):
+            variable.assign(total / (steps - first))
+
+    return watch, settle
+
+
 def published(dataset: str) -> str:
     """Of three layers, in that table."""
     found = find(dataset, "interpolation", "test_log_likelihood")
@@ -109,8 +149,11 @@ def report(lines: list[Line]) -> None:
     print("|" + "---|" * 12)
     groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
     for line in lines:
-        groups[line["dataset"], line["layers"], line["steps"]].append(line)
-    for (dataset, layers, steps), runs in groups.items():
+        held_out = " (held-out training points)" if line["held_out"] else ""
+        drift = f", {line['drift']}" if "drift" in line else ""
+        what = line["dataset"] + held_out + drift
+        groups[what, line["dataset"], line["layers"], line["steps"]].append(line)
+    for (what, dataset, layers, steps), runs in groups.items():
 
         def shown(column: str, digits: int, runs: list[Line] = runs) -> str:
             return mean_and_error([run[column] for run in runs], digits)
@@ -119,7 +162,7 @@ def report(lines: list[Line]) -> None:
         price = np.mean([run["seconds"] / run["effective_states"] for run in runs])
         noise = np.mean([run["noise_variance"] for run in runs])
         print(
-            f"| {dataset} | {layers} | {steps} | {len(runs)} | {shown('log_density', 2)} |"
+            f"| {what} | {layers} | {steps} | {len(runs)} | {shown('log_density', 2)} |"
             f" {shown('rmse', 3)} | {shown('coverage95', 2)} | {noise:.1g} | {typical:.2f}, {worst:.2f} |"
             f" {np.mean([run['seconds'] for run in runs]):.0f} | {price:.1f} | {published(dataset)} |"
         )
@@ -134,9 +177,12 @@ def main() -> None:
     for layers in o.layers:
         for split in o.split:
             for dataset in o.dataset:
-                names = dict(dataset=dataset, split=split, layers=layers, steps=o.steps)
-                settings = {**names, "held_out": o.held_out}
-                Results(o.output).run(settings, partial(execute, settings))
+                for drift in o.drift:
+                    names = dict(dataset=dataset, split=split, layers=layers, steps=o.steps)
+                    settings: Line = {**names, "held_out": o.held_out}
+                    if drift is not None:
+                        settings["drift"] = drift
+                    Results(o.output).run(settings, partial(execute, settings))
 
 
 if __name__ == "__main__":
