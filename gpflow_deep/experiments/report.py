@@ -33,6 +33,9 @@ _STANDARDISED = {
     "standardised_crps": "CRPS",
     "standardised_crps_as_published": "CRPS by the formula published; published",
 }
+# Compared in that paper too, without a table. What trains them differs: their size is to be the same.
+_SIZE = ("num_layers", "hidden_dim", "hidden_scale")
+_MORE_SHARES = (("sghmc", "mean-field", _SIZE), ("fully-coupled", "mean-field", _SIZE))
 
 
 def write_report(results: Path | str, output: Path | str) -> list[Path]:
@@ -178,8 +181,9 @@ def _standardised_table(
 def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) -> str:
     header = ["study", "data set", "model", "ahead of", "splits", "share", "published"]
     rows = []
-    for model, rival in _unique((entry.model, entry.rival) for entry in PUBLISHED_SHARES):
-        for ours, share in shares(results, groups, model, rival):
+    published = _unique((entry.model, entry.rival, None) for entry in PUBLISHED_SHARES)
+    for model, rival, alike in (*published, *_MORE_SHARES):
+        for ours, share in shares(results, groups, model, rival, alike):
             cited = [
                 _cited(entry.value, None, entry.source, sources)
                 for entry in PUBLISHED_SHARES

@@ -116,18 +116,23 @@ def group(records: Iterable[dict[str, Any]]) -> list[Group]:
 
 
 def shares(
-    results: Results, groups: Sequence[Group], model: str, rival: str
+    results: Results,
+    groups: Sequence[Group],
+    model: str,
+    rival: str,
+    alike: Sequence[str] | None = None,
 ) -> list[tuple[Group, Estimate]]:
     """
     Share of the test points to which a model gives a higher density than its rival.
 
-    Runs are compared with those of the rival on the same split with the same seed and settings. The
-    share is of the points of a split; mean and standard error are over splits.
+    Runs are compared with those of the rival on the same split with the same seed and settings, or with some
+    of the settings the same. The share is of the points of a split; mean and standard error are over splits.
 
     :param results: where the runs' test points are.
     :param groups: of these results.
     :param model: registered name.
     :param rival: registered name.
+    :param alike: the settings that are to be the same; all by default.
     :return: the model's groups for which there is a comparison, and the share.
     """
     estimates = []
@@ -135,14 +140,14 @@ def shares(
         if ours.model != model:
             continue
         rivals = {
-            _setting(record): record
+            _setting(record, alike): record
             for theirs in groups
             if theirs.model == rival
             for record in theirs.records
         }
         values = []
         for record in ours.records:
-            other = rivals.get(_setting(record))
+            other = rivals.get(_setting(record, alike))
             if other is None:
                 continue
             mine, its = results.points(record["key"]), results.points(other["key"])
@@ -153,7 +158,9 @@ def shares(
     return estimates
 
 
-def _setting(record: dict[str, Any]) -> tuple[Any, ...]:
+def _setting(record: dict[str, Any], alike: Sequence[str] | None) -> tuple[Any, ...]:
     """What two runs must share to be compared point by point."""
-    settings = tuple(sorted(record["settings"].items()))
+    settings = record["settings"]
+    names = sorted(settings if alike is None else alike)
+    settings = tuple((name, settings.get(name)) for name in names)
     return record["study"], record["dataset"], record["split"], record["seed"], settings

@@ -108,6 +108,17 @@ def test_share_of_points_is_of_equal_runs(results: Results) -> None:
     assert "Table 2" in text
 
 
+def test_share_of_models_that_are_trained_otherwise(results: Results) -> None:
+    for steps, densities in ((10, [1.0, 2.0]), (20, [0.0, 3.0])):
+        model = "mean-field" if steps == 10 else "sghmc"
+        settings = replace(L3, steps=steps)
+        _add(results, model, 0, -1.0, log_density=densities, settings=settings)
+    _add(results, "sghmc", 0, -1.0, settings=replace(L3, hidden_dim=3), log_density=[9.0, 9.0])
+    assert shares(results, group(results.read()), "sghmc", "mean-field") == []
+    (row,) = (line for line in markdown(results.path).splitlines() if "| mean-field |" in line)
+    assert row.endswith("| mean-field | 1 | 0.500 |  |") and "sghmc" in row
+
+
 def test_share_without_point_files_is_left_out(results: Results) -> None:
     runs = [_add(results, model, 0, -1.0) for model in ("stripes-and-arrow", "mean-field")]
     results._points_path(runs[0].key).unlink()
