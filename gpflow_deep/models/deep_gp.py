@@ -124,6 +124,10 @@ class DeepGP(VariationalDeepGPModel):
         self._name_parts()
 
     @property
+    def _draws_can_be_learned(self) -> bool:  # type: ignore[override]
+        return len(self.layers) > 1 and self.sites is None
+
+    @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         """The (q_mu, q_sqrt) pairs of the posterior that ``gpflow.optimizers.NaturalGradient`` takes."""
         return self.inducing_posterior.variational_params

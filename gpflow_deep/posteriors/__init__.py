@@ -5,6 +5,7 @@ from .block_structured import BlockStructured, FullyCoupled, transitive_closure
 from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
 from .orthogonal import Orthogonal
+from .predictive import DeepGPPosterior
 from .pseudo_observations import PseudoObservations
 from .sampled import SampledPosterior
 from .stripes_and_arrow import StripesAndArrow
@@ -21,6 +22,7 @@ from .weights import (
 __all__ = [
     "BlockStructured",
     "Conditional",
+    "DeepGPPosterior",
     "FactorisedWeights",
     "FullyCoupled",
     "GlobalInducingWeights",

@@ -47,6 +47,9 @@ class MixturePredictor(ABC):
     layers: Sequence[Layer]
     likelihood: Likelihood
 
+    #: Whether components are draws through hidden layers and of nothing else.
+    _draws_can_be_learned = False
+
     @abstractmethod
     def _prepare(self) -> Any:
         """All that the predictions need and that no input enters."""
@@ -245,12 +248,15 @@ class MixturePredictor(ABC):
         :param noise: as for :meth:`predict_f_mixture`.
         """
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
+        X, Y = self._check_observations(data)
+        (densities,) = self._by_rows("log density", X, noise, False, Y)
+        return densities
+
+    def _check_observations(self, data: RegressionData) -> tuple[InputData, tf.Tensor]:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
         X, Y = data
-        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
-        (densities,) = self._by_rows("log density", X, noise, False, Y)
-        return densities
+        return X, check_targets(Y, self.likelihood, self._output_dim, "data[1]")
 
     # What they are made of.
 

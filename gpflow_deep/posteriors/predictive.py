@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from gpflow.base import InputData, MeanAndVariance, Module
+from gpflow.base import InputData, MeanAndVariance, Module, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
 from ..numerics.compiled import compiled
+from ..numerics.parts import ROWS, in_parts
+from ..validation import check_positive_integer, check_seed
+from .condensing import learn_draws
 from .mixture import Mixture, Noise
 from .mixture_predictor import MixturePredictor
 
 __all__ = ["DeepGPPosterior"]
+
+_MOST_ROWS = 2000  # that draws are learned by: they are few numbers
 
 
 class DeepGPPosterior(MixturePredictor, Module):
     """
     Predictions of a deep GP with the factorisations of K_MM and the covariance of the inducing outputs
     computed once. It has all the predictions of the model, and GPflow's ``fused_predict_f`` and
-    ``update_cache``. From the second time on that a marginal prediction is asked for, it is compiled, once
-    for all numbers of points: it costs a second then, and less than a tenth of the time afterwards.
+    ``update_cache``; :meth:`condense` makes them of few components. From the second time on that a marginal
+    prediction is asked for, it is compiled, once for all numbers of points: it costs a second then, and less
+    than a tenth of the time afterwards.
 
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
@@ -40,6 +48,7 @@ class DeepGPPosterior(MixturePredictor, Module):
         self.model = model
         self._precompute_cache = PrecomputeCacheType.NOCACHE
         self.cache: Any = None
+        self._draws: list[np.ndarray] | None = None
         self._graphs = _Graphs()
         self.update_cache(precompute_cache)
 
@@ -55,7 +64,7 @@ class DeepGPPosterior(MixturePredictor, Module):
 
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """
-        Compute the cache again, after the model has changed.
+        Compute the cache again, after the model has changed; draws learned for the old one are forgotten.
 
         :param precompute_cache: which kind of cache; the one it has by default.
         """
@@ -67,7 +76,7 @@ class DeepGPPosterior(MixturePredictor, Module):
                 raise ValueError(
                     f"precompute_cache: expected one of {kinds}, got {precompute_cache!r}."
                 ) from None
-        self._graphs = _Graphs()
+        self._graphs, self._draws = _Graphs(), None
         if self._precompute_cache is PrecomputeCacheType.NOCACHE:
             self.cache = None
             return
@@ -82,6 +91,76 @@ class DeepGPPosterior(MixturePredictor, Module):
         else:
             self.cache = tf.nest.map_structure(lambda x: tf.Variable(x, trainable=False), new)
 
+    def condense(
+        self,
+        data: RegressionData,
+        num_components: int = 8,
+        *,
+        num_reference: int = 1024,
+        steps: int = 300,
+        seed: int = 0,
+    ) -> float:
+        """
+        Make marginal predictions mixtures of few components, by draws through the hidden layers that are
+        learned: those with which some data have nearly the log densities that many draws give them. Eight
+        predict about as well as the model's hundred, in a twelfth of the time; away from the data they are
+        as good as eight that are not learned.
+
+        >>> model = gd.models.DeepGP(
+        ...     gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5), gpflow.likelihoods.Gaussian()
+        ... )
+        >>> posterior = model.posterior()
+        >>> difference = posterior.condense((X, Y), num_components=4, num_reference=64, steps=10)
+        >>> posterior.predict_y_mixture(X).log_weights.shape
+        TensorShape([4])
+
+        :param data: inputs [N, D] and targets [N, P], such as those of training; 2000 of many are used.
+        :param num_components: S.
+        :param num_reference: components of the mixtures that are to be matched.
+        :param steps: of Adam.
+        :param seed: of the minibatches.
+        :return: the root mean square of the difference of the data's log densities.
+        :raises TypeError: a model whose predictions do not come of such draws.
+        :raises ValueError: likewise, or a wrong argument.
+        """
+        for number, name in (
+            (num_components, "num_components"),
+            (num_reference, "num_reference"),
+            (steps, "steps"),
+        ):
+            check_positive_integer(number, name)
+        if not self.model._draws_can_be_learned:
+            raise TypeError(
+                "condense: expected the posterior of a DeepGP of several layers without sites, whose"
+                f" components are draws through hidden layers, got that of {type(self.model).__name__}."
+            )
+        inputs, Y = self._check_observations(data)
+        X = self._as_inputs(inputs)
+        if X.shape.rank != 2 or len(X) != len(Y) or not len(X):
+            raise ValueError(
+                f"data: expected inputs [N, D] and targets [N, P], got shapes {X.shape} and {Y.shape}."
+            )
+        rows = np.random.default_rng(check_seed(seed)).permutation(len(X))[:_MOST_ROWS]
+        X, Y, prepared = tf.gather(X, rows), tf.gather(Y, rows), self._prepare()
+
+        def log_density(draws: Sequence[tf.Tensor] | None) -> Callable[..., tuple[tf.Tensor]]:
+            given = (None, draws) if draws else (num_reference, None)
+            prediction = self.model._prediction(prepared, *given)
+            return partial(self._part, "log density", prediction, False)
+
+        (wanted,) = in_parts(log_density(None), [X, Y], max(1, ROWS // num_reference), 1)
+        learned, difference = learn_draws(
+            lambda X, Y, draws: log_density(draws)(X, Y)[0],
+            X,
+            Y,
+            wanted,
+            self.model._prediction(prepared, num_components, None)[1],
+            steps,
+            seed,
+        )
+        self._draws, self._graphs = learned, _Graphs()
+        return difference
+
     def fused_predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -94,8 +173,10 @@ class DeepGPPosterior(MixturePredictor, Module):
             return self.model._prepare()
         return tf.nest.map_structure(tf.convert_to_tensor, self.cache)
 
-    def _prediction(self, *args: Any) -> Any:
-        return self.model._prediction(*args)
+    def _prediction(self, prepared: Any, num_samples: int | None, noise: Noise) -> Any:
+        if num_samples is None and noise is None and self._draws is not None:
+            noise = [tf.constant(z) for z in self._draws]
+        return self.model._prediction(prepared, num_samples, noise)
 
     def _mixture(self, *args: Any) -> Mixture:
         return self.model._mixture(*args)
