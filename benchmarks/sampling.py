@@ -100,7 +100,10 @@ def execute(settings: Line) -> Line:
     densities = gd.metrics.log_density(split.Ytest, *parts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is in the line
-        r_hat, sizes = map(np.asarray, model.convergence(split.Xtest))
+        try:
+            r_hat, sizes = map(np.asarray, model.convergence(split.Xtest))
+        except ValueError:  # training that was stopped early has kept too few states to tell
+            r_hat = sizes = np.full(1, np.nan)
     return dict(
         log_density=float(np.mean(densities) - np.log(split.scale)),
         rmse=split.scale * float(gd.metrics.rmse(split.Ytest, mean)),
