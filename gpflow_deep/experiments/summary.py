@@ -16,6 +16,15 @@ __all__ = ["Estimate", "Group", "group", "shares"]
 #: Settings that are a column of every table, whether or not they differ between the runs.
 _DEPTH = "num_layers"
 
+#: Settings of training, which tell runs apart where those of one model differ in them.
+_TRAINING = frozenset(
+    (
+        *("likelihood_variance", "steps", "batch_size", "natural_gradient"),
+        *("learning_rate", "decay_rate", "decay_steps"),
+        *("validation_fraction", "validate_every", "patience"),
+    )
+)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -57,7 +66,8 @@ class Group:
     :param dataset: name of the data set.
     :param model: registered name.
     :param num_layers: GP layers.
-    :param variant: those other settings, by name, in which the runs of the file differ.
+    :param variant: those other settings, by name, in which the runs of the file differ: of training where
+        this model's runs do.
     :param records: the runs.
     """
 
@@ -94,16 +104,18 @@ def group(records: Iterable[dict[str, Any]]) -> list[Group]:
     :param records: finished runs.
     """
     records = list(records)
-    values: dict[str, set[Any]] = {}
-    for record in records:
-        for name, value in record["settings"].items():
-            values.setdefault(name, set()).add(value)
-    varying = sorted(name for name, seen in values.items() if len(seen) > 1 and name != _DEPTH)
+    varying = _varying(records)
+    varying_of = {
+        model: _varying([record for record in records if record["model"] == model])
+        for model in {record["model"] for record in records}
+    }
 
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
         settings = record["settings"]
-        variant = tuple((name, settings[name]) for name in varying if name in settings)
+        # How models are trained tells apart runs of one of them; that others are trained otherwise does not.
+        names = sorted((varying - _TRAINING) | (varying_of[record["model"]] & _TRAINING))
+        variant = tuple((name, settings[name]) for name in names if name in settings)
         # One data set's rows stand together, the shallow before the deep.
         key = (record["study"], record["dataset"], settings[_DEPTH], record["model"], variant)
         groups.setdefault(key, []).append(record)
@@ -113,6 +125,15 @@ def group(records: Iterable[dict[str, Any]]) -> list[Group]:
             groups.items(), key=lambda item: item[0]
         )
     ]
+
+
+def _varying(records: Sequence[dict[str, Any]]) -> set[str]:
+    """The settings, but for the number of layers, that are not the same in all runs."""
+    values: dict[str, set[Any]] = {}
+    for record in records:
+        for name, value in record["settings"].items():
+            values.setdefault(name, set()).add(value)
+    return {name for name, seen in values.items() if len(seen) > 1 and name != _DEPTH}
 
 
 def shares(

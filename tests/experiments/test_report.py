@@ -119,6 +119,21 @@ def test_share_of_models_that_are_trained_otherwise(results: Results) -> None:
     assert row.endswith("| mean-field | 1 | 0.500 |  |") and "sghmc" in row
 
 
+def test_settings_of_training_tell_runs_of_one_model_apart(results: Results) -> None:
+    _add(results, "mean-field", 0, -1.0, settings=replace(L3, steps=10, num_inducing=3))
+    _add(results, "sghmc", 0, -1.0, settings=replace(L3, steps=20))
+    found = {entry.model: dict(entry.variant) for entry in group(results.read())}
+    assert found == {
+        "mean-field": {"num_inducing": 3},
+        "sghmc": {"num_inducing": L3.num_inducing},
+    }
+    _add(results, "sghmc", 0, -1.0, settings=replace(L3, steps=30))
+    labels = [entry.label for entry in group(results.read()) if entry.model == "sghmc"]
+    assert [label.endswith(f"steps={steps})") for label, steps in zip(labels, (20, 30))] == [
+        True
+    ] * 2
+
+
 def test_share_without_point_files_is_left_out(results: Results) -> None:
     runs = [_add(results, model, 0, -1.0) for model in ("stripes-and-arrow", "mean-field")]
     results._points_path(runs[0].key).unlink()
