@@ -3,11 +3,12 @@ How many components a prediction needs: errors of mixtures of S components again
 
     python benchmarks/prediction_components.py --output components.jsonl
     python benchmarks/prediction_components.py --report components.jsonl
+    python benchmarks/prediction_components.py --time
 
 A mixture's components come from draws through the hidden layers: random ones, the quasi-random ones that
 predictions use, or those that `condense` learns of the training points. Errors are of held-out points: the
 root mean square of the difference of log densities, and of the means in units of the predicted standard
-deviation.
+deviation. --time tells what predictions cost: three layers, five hidden GPs, 128 inducing points, 8 inputs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from runs import Line, Results, mean_and_error, read_split, use_one_thread
@@ -38,6 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--output", type=Path, default=Path("components.jsonl"))
     parser.add_argument("--report", type=Path, help="print a table of these runs and make none")
+    parser.add_argument("--time", action="store_true", help="time predictions, and nothing else")
     return parser.parse_args()
 
 
@@ -107,8 +111,40 @@ def report(lines: list[Line]) -> None:
             print(f"| {layers} | {size} | {' | '.join(cells)} | {cost:.0f} |")
 
 
+def seconds_of(predict: Callable[[np.ndarray], Any], X: np.ndarray, repeats: int) -> float:
+    """Of processor time, the least of some calls after two that trace and compile."""
+    times = []
+    for _ in range(2 + repeats):
+        started = time.process_time()
+        predict(X)
+        times.append(time.process_time() - started)
+    return min(times[2:])
+
+
+def time_predictions() -> None:
+    """A table: by the model, by its posterior, and condensed."""
+    rng = np.random.default_rng(0)
+    X, many = rng.normal(size=(1000, 8)), rng.normal(size=(10_000, 8))
+    layers = gd.layers.build_layers(X, hidden_dims=(5, 5), num_inducing=128)
+    model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.1), gd.posteriors.MeanField)
+    ways = {"model": model, "posterior": model.posterior()}
+    for size in (8, 4):
+        ways[f"condensed to {size}"] = model.posterior()
+        ways[f"condensed to {size}"].condense((X, np.sin(X[:, :1])), size, steps=10)
+    print("| predict_y | CPU ms, one point | CPU s, 10,000 points |\n|---|---|---|")
+    for name, predictor in ways.items():
+        one = 1e3 * seconds_of(predictor.predict_y, many[:1], 5)
+        print(
+            f"| {name} | {one:.1f} | {seconds_of(predictor.predict_y, many, 2):.2f} |", flush=True
+        )
+
+
 def main() -> None:
     o = parse_arguments()
+    if o.time:
+        use_one_thread()
+        time_predictions()
+        return
     if o.report:
         report(Results(o.report).read())
         return
