@@ -35,11 +35,6 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     >>> mean.shape, bool((sd > 0).all())
     ((20,), True)
 
-    >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
-    >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)
-    >>> mean.shape, bool((sd > 0).all())
-    ((20,), True)
-
     :param model: "auto", or a name of `gpflow_deep.presets.names()`.
     :param num_layers: GP layers of deep families.
     :param num_inducing: inducing points of each layer; by default growing with the rows.
