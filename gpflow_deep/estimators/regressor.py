@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from gpflow_deep import metrics
+from gpflow_deep.metrics.arrays import probability_array
 
 from .base import DeepGPEstimator
 from .fitted import FittedModel, Mixture
@@ -116,7 +117,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
         :param quantiles: Q probabilities in (0, 1).
         """
-        values = metrics.quantile(quantiles, *self.predict_mixture(X))  # [Q, N, P]
+        levels = probability_array(quantiles, "quantiles")
+        values = metrics.quantile(levels, *self.predict_mixture(X))  # [Q, N, P]
         return self._shaped(np.moveaxis(values, 0, 1))
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
