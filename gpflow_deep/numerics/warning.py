@@ -28,7 +28,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 @contextmanager
 def complex_casts_unsaid() -> Iterator[None]:
-    """TensorFlow logs casts of complex numbers to real ones, also where they are meant as in its Probability."""
+    """TensorFlow logs casts of complex numbers to real ones, also where they are meant."""
 
     def is_other(record: logging.LogRecord) -> bool:
         return "You are casting an input of type complex" not in record.getMessage()
