@@ -195,7 +195,9 @@ class AmortizedGPLayer(Layer):
         moments = tf.concat([tf.expand_dims(mean, -1), scale], axis=-1)  # [R, T, M, 1 + M]
         M = self.num_inducing
         squares = squared_norms(tf.reshape(moments, [-1, self.num_latent_gps, M * (M + 1)])) - M
-        log_determinant = tf.reduce_sum(tf.math.log(diagonal), axis=-1)
+        # A network can drive a deviation to zero, whose logarithm is none.
+        tiny = np.finfo(diagonal.dtype.as_numpy_dtype).tiny
+        log_determinant = tf.reduce_sum(tf.math.log(tf.maximum(diagonal, tiny)), axis=-1)
         log_determinant += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(W)), axis=-1)
         return LocalPosterior(Z, W, moments, 0.5 * squares - log_determinant)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["finite_array", "real_array"]
+__all__ = ["finite_array", "probability_array", "real_array"]
 
 
 def real_array(value: Any, name: str) -> np.ndarray:
@@ -39,4 +39,17 @@ def finite_array(value: Any, name: str) -> np.ndarray:
     if not np.all(np.isfinite(array)):
         count = int(np.sum(~np.isfinite(array)))
         raise ValueError(f"{name}: expected finite values, got {count} NaN or infinite ones.")
+    return array
+
+
+def probability_array(value: Any, name: str) -> np.ndarray:
+    """
+    A list of probabilities, neither 0 nor 1.
+
+    :raises TypeError: as above.
+    :raises ValueError: for other values.
+    """
+    array = real_array(value, name)
+    if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
+        raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {value!r}.")
     return array

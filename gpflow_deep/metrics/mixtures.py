@@ -22,7 +22,7 @@ import numpy as np
 from check_shapes import check_shapes
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from .arrays import finite_array, real_array
+from .arrays import finite_array, probability_array, real_array
 
 __all__ = [
     "calibration_curve",
@@ -254,7 +254,7 @@ def coverage(
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
-    levels = _levels("level", [level])
+    levels = probability_array([level], "level")
     return calibration_curve(Y, means, variances, log_weights, levels)[1][0]
 
 
@@ -289,7 +289,7 @@ def calibration_curve(
     :param log_weights: logarithms of the components' weights.
     :param levels: nominal probabilities in (0, 1); 0.05, 0.10, ..., 0.95 if not given.
     """
-    nominal = _levels("levels", np.arange(1, 20) / 20.0 if levels is None else levels)
+    nominal = probability_array(np.arange(1, 20) / 20.0 if levels is None else levels, "levels")
     # |2 F(y) - 1| is the probability of the smallest central interval that holds y.
     needed = np.abs(2.0 * pit(Y, means, variances, log_weights) - 1.0).ravel()
     return nominal, np.mean(needed[None, :] <= nominal[:, None], axis=1)
@@ -316,7 +316,7 @@ def quantile(
     :param variances: variances of the components; zero is a point mass.
     :param log_weights: logarithms of the components' weights.
     """
-    probabilities = _levels("levels", levels)
+    probabilities = probability_array(levels, "levels")
     means, variances, log_weights = _mixture(means, variances, log_weights)
     shape = means.shape[1:]
     means, scales = (array.reshape(len(means), -1) for array in (means, np.sqrt(variances)))
@@ -386,10 +386,3 @@ def _mixture(
             f"got a sum of {math.exp(total):.6g}."
         )
     return means, variances, log_weights - total
-
-
-def _levels(name: str, levels: Sequence[float] | np.ndarray) -> np.ndarray:
-    array = real_array(levels, name)
-    if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {levels!r}.")
-    return array

@@ -17,7 +17,7 @@ from ..layers.gp_layer import check_inducing_variables
 from ..likelihoods import predict_log_density, variational_expectations
 from ..numerics.draws import standard_normals
 from ..numerics.parts import ROWS, in_parts
-from ..numerics.warning import warn_caller
+from ..numerics.warning import complex_casts_unsaid, warn_caller
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
@@ -370,7 +370,8 @@ class SampledDeepGP(DrawingDeepGPModel):
                 f" {int(self.inducing_posterior.times_kept)}."
             )
         r_hat = tfp.mcmc.potential_scale_reduction(trace, split_chains=True)
-        size = tfp.mcmc.effective_sample_size(trace, cross_chain_dims=1)
+        with complex_casts_unsaid():
+            size = tfp.mcmc.effective_sample_size(trace, cross_chain_dims=1)
         typical_r_hat = tfp.stats.percentile(r_hat, 95.0)
         typical_size = tfp.stats.percentile(size, 5.0)
         if not (typical_r_hat <= _LARGEST_R_HAT and typical_size >= _LEAST_SAMPLE_SIZE):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["warn_caller"]
+import tensorflow as tf
+
+__all__ = ["complex_casts_unsaid", "warn_caller"]
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -19,3 +24,18 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gpflow_deep":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextmanager
+def complex_casts_unsaid() -> Iterator[None]:
+    """TensorFlow logs casts of complex numbers to real ones, also where they are meant."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "You are casting an input of type complex" not in record.getMessage()
+
+    logger = tf.get_logger()
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)

@@ -41,6 +41,11 @@ def resnet8(
     A convolution and three residual blocks of two each, with average pooling between the blocks, an average
     over what is left of the image, and a dense layer; no normalisation. 32 channels for CIFAR-10.
 
+    >>> from gpflow_deep.layers.bayesian import connect
+    >>> from gpflow_deep.presets.image_networks import resnet8
+    >>> connect(resnet8(10, channels=2, num_pools=1), (8, 8, 1))
+    (10,)
+
     :param num_classes: outputs.
     :param channels: of every convolution.
     :param prior: of the convolutions; that of the dense layer is "neal" where this one is "spatial".
@@ -61,6 +66,11 @@ def resnet8(
 def lenet(num_classes: int, channels: int = 64, prior: str = "spatial") -> list[Any]:
     """
     Two convolutions of 5 x 5 with pooling, and two dense layers. 64 channels for MNIST of 500 images.
+
+    >>> from gpflow_deep.layers.bayesian import connect
+    >>> from gpflow_deep.presets.image_networks import lenet
+    >>> connect(lenet(10, channels=2), (28, 28, 1))
+    (10,)
 
     :param num_classes: outputs.
     :param channels: of both convolutions, and units of the hidden dense layer.
@@ -93,6 +103,13 @@ def image_network(
     """
     A network that tells the classes of images; global inducing points start as training images, observed as
     their classes.
+
+    >>> from gpflow_deep.presets.image_networks import image_network, lenet
+    >>> images = np.random.default_rng(0).normal(size=(6, 12, 12, 1))
+    >>> classes = np.array([0, 1, 2, 0, 1, 2])
+    >>> model = image_network(images, classes, architecture=lenet, channels=2, num_inducing=3)
+    >>> model.predict_y(images.reshape(6, 144))[0].shape  # rows are the images' pixels
+    TensorShape([6, 3])
 
     :param images: standardised, [N, H, W, C]; data of the model are their rows, [N, H W C].
     :param labels: classes 0, 1, ..., [N].

@@ -66,7 +66,15 @@ class Preset:
         return (self.build.__doc__ or "").strip().partition("\n")[0]
 
     def settings(self, settings: Settings | None = None) -> Settings:
-        """Settings as this model can use them, by default its paper's, or `Settings()`."""
+        """
+        Settings as this model can use them, by default its paper's, or `Settings()`.
+
+        :raises TypeError: where they are no `Settings`.
+        """
+        if not (settings is None or isinstance(settings, Settings)):
+            raise TypeError(
+                f"settings: expected gpflow_deep.presets.Settings or None, got {settings!r}."
+            )
         settings = replace(settings or self.defaults or Settings(), **self.fixed)
         if self.max_layers is None:
             return settings

@@ -13,7 +13,10 @@ import gpflow_deep
 _ROOT = Path(gpflow_deep.__file__).parent
 
 #: Rooms whose names users import. The studies and the command line are used as a command.
-ROOMS = sorted({*gpflow_deep.__all__, "layers.bayesian"} - {"__version__", "experiments"})
+ROOMS = sorted(
+    {*gpflow_deep.__all__, "layers.bayesian", "presets.image_networks"}
+    - {"__version__", "experiments"}
+)
 
 
 class Example(NamedTuple):

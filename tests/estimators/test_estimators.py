@@ -67,6 +67,8 @@ def test_predictions_agree_with_each_other(regressor: DeepGPRegressor) -> None:
     )
     quantiles = regressor.predict_quantiles(X, (0.1, 0.5, 0.9))
     assert quantiles.shape == (9, 3, 2) and (np.diff(quantiles, axis=1) > 0.0).all()
+    with pytest.raises(ValueError, match="^quantiles: expected a list of numbers in"):
+        regressor.predict_quantiles(X, (10, 50, 90))
     draws = regressor.sample_y(X, 4000, random_state=1)
     assert draws.shape == (9, 2, 4000)
     np.testing.assert_array_equal(draws, regressor.sample_y(X, 4000, random_state=1))

@@ -81,6 +81,21 @@ def test_divergences_are_not_negative(shift: float, scale: float) -> None:
     assert np.min(local.kl) >= 0.0
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_deviation_of_zero_has_a_finite_divergence_and_gradient(full: bool) -> None:
+    """A softplus of very negative numbers is zero, in float32 from -104 on, and training goes there."""
+    layer = _layer(full)
+    bias = layer.networks[-1].b[-1]
+    bias.assign(tf.fill(bias.shape, tf.constant(0.0 if full else -1000.0, bias.dtype)))
+    if full:
+        layer.networks[-1].W[-1].assign(tf.zeros_like(layer.networks[-1].W[-1]))
+    with tf.GradientTape() as tape:
+        kl = tf.reduce_sum(layer.infer(X).kl)
+    assert not np.any(layer.variational_parameters(X)[2])
+    gradients = tape.gradient(kl, layer.trainable_variables, unconnected_gradients="zero")
+    assert np.isfinite(kl) and all(np.isfinite(gradient).all() for gradient in gradients)
+
+
 def test_initial_values_are_the_papers() -> None:
     """Maps that can be inverted; means and deviations that do not depend on the inducing point."""
     layer = _layer()

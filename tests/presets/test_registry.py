@@ -18,6 +18,11 @@ def test_an_unknown_model_lists_those_registered(toy_models: None) -> None:
         registry.get("toy-c")
 
 
+def test_settings_are_settings(toy_models: None) -> None:
+    with pytest.raises(TypeError, match=r"settings: expected .*Settings or None, got {'num_layers"):
+        registry.get("toy-a").settings({"num_layers": 2})
+
+
 def test_a_name_is_given_once(toy_models: None) -> None:
     with pytest.raises(ValueError, match="'toy-a' is registered already"):
         registry.register("toy-a")(registry.get("toy-b").build)
