@@ -23,6 +23,7 @@ from .weighted import weighted_rows
 __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
+_FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
 
@@ -133,4 +134,5 @@ def _train(
         "steps": result.steps,
         "best_step": result.best_step or result.steps,
         "seconds": result.seconds,  # of earlier runs too, if this one went on with one
+        "starved": float(result.out_of_time and result.steps < _FEWEST_STEPS),
     }

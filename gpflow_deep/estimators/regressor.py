@@ -122,9 +122,18 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         return self._shaped(np.moveaxis(values, 0, 1))
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """Log density of new observations in the units of the targets, [N]; jointly over the outputs."""
-        inputs = self._inputs(X)
-        Y = np.asarray(y, np.float64).reshape(len(inputs), -1)
+        """
+        Log density of new observations in the units of the targets, [N]; jointly over the outputs.
+
+        :param X: inputs [N, D].
+        :param y: targets, [N] or [N, P].
+        :raises ValueError: targets of another shape.
+        """
+        inputs, Y = self._inputs(X), np.asarray(y, np.float64)
+        expected = len(inputs), len(self.scaling_.Y_scale)
+        if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):
+            raise ValueError(f"y: expected targets of shape {expected}, got {Y.shape}.")
+        Y = Y.reshape(expected)
         scaled = self.scaling_.targets(Y).astype(self.float)
         return self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()
 

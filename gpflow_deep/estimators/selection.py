@@ -218,7 +218,11 @@ class _Tried:
             errors = " ".join(candidate.error for candidate in self._failed.values())
             raise TrainingError(f"All families failed: {errors}")
         densities = np.stack([density for _, density in self._fits.values()], axis=1)
-        weights = stacking_weights(densities, self._judged.weights)
+        # Rows that are few may like by chance what had no time to learn.
+        starved = np.array([bool(fit.report.get("starved")) for fit, _ in self._fits.values()])
+        taken = starved if starved.all() else ~starved
+        weights = np.zeros(len(taken))
+        weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
         tried = [
             Candidate(name, self._mean(density), fitted.report["seconds"], float(weight))
             for (name, (fitted, density)), weight in zip(self._fits.items(), weights, strict=True)

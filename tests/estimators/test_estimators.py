@@ -65,6 +65,8 @@ def test_predictions_agree_with_each_other(regressor: DeepGPRegressor) -> None:
         metrics.log_density(Y, *regressor.predict_mixture(X)),
         rtol=1e-5,
     )
+    with pytest.raises(ValueError, match=r"^y: expected targets of shape \(9, 2\), got \(18,\)"):
+        regressor.log_density(X, Y.ravel())
     quantiles = regressor.predict_quantiles(X, (0.1, 0.5, 0.9))
     assert quantiles.shape == (9, 3, 2) and (np.diff(quantiles, axis=1) > 0.0).all()
     with pytest.raises(ValueError, match="^quantiles: expected a list of numbers in"):

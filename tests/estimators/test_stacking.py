@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.estimators.selection import _Tried
 from gpflow_deep.estimators.stacking import stacking_weights
 
 _DENSITIES = arrays(np.float64, (30, 3), elements=st.floats(-5.0, 2.0))
@@ -44,3 +49,21 @@ def test_rows_count_as_their_weights_say() -> None:
 def test_a_member_that_cannot_explain_the_rows_is_left_out() -> None:
     log_densities = np.tile([0.0, -np.inf, np.nan], (50, 1))
     np.testing.assert_array_equal(stacking_weights(log_densities), [1.0, 0.0, 0.0])
+
+
+def test_models_without_time_to_learn_have_no_weight_beside_others() -> None:
+    """However well they do on the few rows that are held out."""
+
+    def attempt(tried: _Tried, name: str, density: float, starved: bool) -> None:
+        fitted: Any = SimpleNamespace(report={"seconds": 1.0, "starved": float(starved)})
+        tried.attempt(name, lambda: (fitted, np.full(5, density)))
+
+    rows = Rows(np.zeros([5, 1]), np.zeros([5, 1]), np.ones(5))
+    for beside, expected in ((True, [0.0, 1.0]), (False, [1.0])):
+        tried = _Tried(rows, tell=lambda line: None)
+        attempt(tried, "starved", 9.0, starved=True)
+        if beside:
+            attempt(tried, "trained", 1.0, starved=False)
+        _, weights, candidates = tried.mixed()
+        assert [candidate.weight for candidate in candidates] == expected
+        np.testing.assert_array_equal(weights, [1.0])
