@@ -106,12 +106,12 @@ def measure(step: Callable[[], object], steps: int, baseline_mb: float = 0.0) ->
 
 
 def adam_step(
-    loss: Callable[[], Any], variables: Sequence[Any], jit: bool = False
+    loss: Callable[[], Any], variables: Sequence[Any], jit: bool = False, rate: float = 0.005
 ) -> Callable[[], object]:
     import tensorflow as tf
     from gpflow.keras import tf_keras
 
-    optimizer = tf_keras.optimizers.Adam(0.005)
+    optimizer = tf_keras.optimizers.Adam(rate)
     optimizer.build(variables)
 
     @tf.function(jit_compile=jit, autograph=False)

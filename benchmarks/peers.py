@@ -59,6 +59,40 @@ def gpflux_step(
     return adam_step(loss, model.trainable_variables)
 
 
+def gpflux_twin(model: Any, num_data: int) -> Any:
+    """
+    GPflux's deep GP with the layers, kernels, mean functions, inducing inputs and initial values of a
+    mean-field :class:`gpflow_deep.models.DeepGP` with squared exponential kernels.
+    """
+    import gpflow
+    import numpy as np
+    import tensorflow as tf
+    from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
+    from gpflux.layers import GPLayer, LikelihoodLayer
+    from gpflux.models import DeepGP
+
+    tf.keras.backend.set_floatx("float64")
+    layers, q = [], model.inducing_posterior
+    for own, q_mu, q_sqrt in zip(model.layers, q.q_mu, q.q_sqrt):
+        width = own.num_latent_gps
+        kernel = gpflow.utilities.deepcopy(own.kernel)
+        Z = np.asarray(own.inducing_variable.Z)
+        layer = GPLayer(
+            construct_basic_kernel(kernel, output_dim=width, share_hyperparams=True),
+            construct_basic_inducing_variables(
+                len(Z), Z.shape[1], output_dim=width, share_variables=True, z_init=Z
+            ),
+            num_data=num_data,
+            mean_function=own.mean_function,
+            num_latent_gps=width,
+        )
+        layer.q_mu.assign(np.asarray(q_mu).reshape(layer.q_mu.shape))
+        layer.q_sqrt.assign(np.asarray(q_sqrt).reshape(layer.q_sqrt.shape))
+        layers.append(layer)
+    variance = float(model.likelihood.variance.numpy())
+    return DeepGP(layers, LikelihoodLayer(gpflow.likelihoods.Gaussian(variance)), num_data=num_data)
+
+
 def gpytorch_step(
     name: str,
     dtype: str,
