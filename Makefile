@@ -77,7 +77,7 @@ docs: $(VENV)/.installed-docs
 	@echo "==> docs/_build/html/index.html"
 
 package: | $(BIN)/python
-	@PYTHON="$(BIN)/python" packaging/check
+	@PYTHON="$(BIN)/python" DEPENDENCIES="$(DEPENDENCIES)" packaging/check
 
 format: install-dev
 	@$(BIN)/ruff check --fix --quiet .
