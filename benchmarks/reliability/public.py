@@ -301,6 +301,7 @@ _OWN: dict[str, dict[str, Argument]] = {
         "input_shape": Argument(None, "anything"),
     },
     "posteriors.Orthogonal": _one(2, "num_inducing"),
+    "posteriors.DeepGPPosterior": {"model": Argument(lambda: _model(), "part")},
     "models.OrthogonalSVGP": {
         "orthogonal_inducing_variable": Argument(lambda: _data()[0][3:6], "array")
     },
@@ -420,6 +421,9 @@ def _everything() -> dict[str, tuple[Callable[..., Any], dict[str, Argument]]]:
         method = getattr(_model(), name)
         own = {"seed": Argument(None, "part")} if name == "draw_noise" else _OF_PREDICTIONS
         found[f"DeepGP.{name}"] = method, _arguments(method, own)
+    condense = _model().posterior().condense
+    sizes = _one(2, "num_components", "num_reference", "steps")
+    found["DeepGPPosterior.condense"] = condense, _arguments(condense, sizes)
     return found
 
 

@@ -36,7 +36,8 @@ class DeepGPPosterior(MixturePredictor, Module):
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
         ``update_cache`` can change in place, also under a compiled prediction; or ``NOCACHE``.
-    :raises ValueError: where it is none of them.
+    :raises TypeError: no model of this package.
+    :raises ValueError: where it is none of these kinds of cache.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class DeepGPPosterior(MixturePredictor, Module):
         precompute_cache: PrecomputeCacheType | None = PrecomputeCacheType.TENSOR,
     ) -> None:
         super().__init__()
+        if not isinstance(model, MixturePredictor):
+            raise TypeError(f"model: expected one of this package, got {type(model).__name__}.")
         self.model = model
         self._precompute_cache = PrecomputeCacheType.NOCACHE
         self.cache: Any = None
