@@ -21,9 +21,12 @@ print(f"The README's first example runs; its mean test log density is {density:.
 """
 
 
-def missing(archive: Path) -> set[str]:
-    """Files of the repository that a source distribution lacks."""
-    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout
+def missing(archive: Path) -> set[str] | None:
+    """Files of the repository that a source distribution lacks; None where there is no repository to ask."""
+    told = subprocess.run(["git", "ls-files"], capture_output=True, text=True)
+    if told.returncode:
+        return None
+    listed = told.stdout
     with tarfile.open(archive) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     return set(listed.splitlines()) - names - _NOT_PACKED
@@ -45,5 +48,8 @@ if __name__ == "__main__":
         print(first_example(options.first_example))
     else:
         lacking = missing(options.archive)
-        print(f"{options.archive}: {len(lacking)} files missing", *sorted(lacking), sep="\n  ")
+        if lacking is None:
+            print(f"{options.archive}: not compared, this is no checkout of git")
+        else:
+            print(f"{options.archive}: {len(lacking)} files missing", *sorted(lacking), sep="\n  ")
         sys.exit(bool(lacking))
