@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-PEERS = ("gpytorch-dspp", "gpytorch-deep-gp", "gpflux")
-
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

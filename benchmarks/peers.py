@@ -14,14 +14,29 @@ from harness import adam_step
 GPYTORCH = ("gpytorch-dspp", "gpytorch-deep-gp")
 
 
+def _gpflux_layer(kernel: Any, Z: Any, mean_function: Any, width: int, num_data: int) -> Any:
+    """GPs that share their kernel and inducing inputs, as the layers of this package do."""
+    from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
+    from gpflux.layers import GPLayer
+
+    return GPLayer(
+        construct_basic_kernel(kernel, output_dim=width, share_hyperparams=True),
+        construct_basic_inducing_variables(
+            len(Z), Z.shape[1], output_dim=width, share_variables=True, z_init=Z
+        ),
+        num_data=num_data,
+        mean_function=mean_function,
+        num_latent_gps=width,
+    )
+
+
 def gpflux_step(
     dtype: str, X: Any, batch: tuple[Any, Any], o: argparse.Namespace
 ) -> Callable[[], object]:
     import gpflow
     import numpy as np
     import tensorflow as tf
-    from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
-    from gpflux.layers import GPLayer, LikelihoodLayer
+    from gpflux.layers import LikelihoodLayer
     from gpflux.models import DeepGP
 
     tf.keras.backend.set_floatx(dtype)
@@ -29,22 +44,15 @@ def gpflux_step(
     layers = []
     for index, (d_in, d_out) in enumerate(zip(dims, dims[1:])):
         last = index == o.layers - 1
-        kernel = construct_basic_kernel(
-            gpflow.kernels.SquaredExponential(lengthscales=np.ones(d_in)),
-            output_dim=d_out,
-            share_hyperparams=True,
-        )
+        kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(d_in))
         z = np.random.default_rng(index).normal(size=(o.num_inducing, d_in))
-        inducing = construct_basic_inducing_variables(
-            o.num_inducing, d_in, output_dim=d_out, share_variables=True, z_init=z
-        )
         mean = (
             gpflow.mean_functions.Zero()
             if last
             else gpflow.mean_functions.Linear(np.eye(d_in, d_out))
         )
         gpflow.set_trainable(mean, False)
-        layer = GPLayer(kernel, inducing, num_data=len(X), mean_function=mean, num_latent_gps=d_out)
+        layer = _gpflux_layer(kernel, z, mean, d_out, len(X))
         layer.q_sqrt.assign(layer.q_sqrt * (1.0 if last else 1e-5))
         layers.append(layer)
     likelihood = LikelihoodLayer(gpflow.likelihoods.Gaussian(0.01))
@@ -67,25 +75,15 @@ def gpflux_twin(model: Any, num_data: int) -> Any:
     import gpflow
     import numpy as np
     import tensorflow as tf
-    from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel
-    from gpflux.layers import GPLayer, LikelihoodLayer
+    from gpflux.layers import LikelihoodLayer
     from gpflux.models import DeepGP
 
     tf.keras.backend.set_floatx("float64")
     layers, q = [], model.inducing_posterior
     for own, q_mu, q_sqrt in zip(model.layers, q.q_mu, q.q_sqrt):
-        width = own.num_latent_gps
         kernel = gpflow.utilities.deepcopy(own.kernel)
         Z = np.asarray(own.inducing_variable.Z)
-        layer = GPLayer(
-            construct_basic_kernel(kernel, output_dim=width, share_hyperparams=True),
-            construct_basic_inducing_variables(
-                len(Z), Z.shape[1], output_dim=width, share_variables=True, z_init=Z
-            ),
-            num_data=num_data,
-            mean_function=own.mean_function,
-            num_latent_gps=width,
-        )
+        layer = _gpflux_layer(kernel, Z, own.mean_function, own.num_latent_gps, num_data)
         layer.q_mu.assign(np.asarray(q_mu).reshape(layer.q_mu.shape))
         layer.q_sqrt.assign(np.asarray(q_sqrt).reshape(layer.q_sqrt.shape))
         layers.append(layer)

@@ -24,7 +24,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from runs import Line, Results, mean_and_error, read_split, use_one_thread
+from runs import Line, Results, fit_by, mean_and_error, read_split, use_one_thread
 
 import gpflow_deep as gd
 from gpflow_deep.numerics.draws import quasi_normals
@@ -50,16 +50,7 @@ def trained(X: np.ndarray, Y: np.ndarray, layers: int) -> gd.models.DeepGP:
     s = gd.presets.recommended("mean-field", *X.shape, num_layers=layers)
     tf.random.set_seed(0)
     model = gd.presets.build("mean-field", X, Y, s)
-    gd.training.fit(
-        model,
-        (X, Y),
-        steps=s.steps,
-        batch_size=s.batch_size,
-        learning_rate=s.learning_rate,
-        decay_rate=s.decay_rate,
-        decay_steps=s.decay_steps,
-        progress=False,
-    )
+    fit_by(s, model, (X, Y))
     model.num_prediction_samples = MANY
     return model
 

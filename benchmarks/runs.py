@@ -90,6 +90,27 @@ def build(
     )
 
 
+def fit_by(
+    chosen: gd.presets.Settings, model: Any, data: tuple[np.ndarray, np.ndarray], **options: Any
+) -> None:
+    """
+    Train as a preset's settings say, without a progress bar.
+
+    :param options: others of :func:`gpflow_deep.training.fit`.
+    """
+    gd.training.fit(
+        model,
+        data,
+        steps=chosen.steps,
+        batch_size=chosen.batch_size,
+        learning_rate=chosen.learning_rate,
+        decay_rate=chosen.decay_rate,
+        decay_steps=chosen.decay_steps,
+        progress=False,
+        **options,
+    )
+
+
 def spread_steps(steps: int, number: int) -> list[int]:
     """About so many steps from 1 to the last, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, steps, number).round().astype(int)).tolist()

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from runs import Line, Results, Split, mean_and_error, read_split, use_one_thread
+from runs import Line, Results, Split, fit_by, mean_and_error, read_split, use_one_thread
 
 import gpflow_deep as gd
 from gpflow_deep.experiments.published import find
@@ -78,17 +78,12 @@ def execute(settings: Line) -> Line:
     callback, settle = averaging(model, chosen.steps) if drift == "averaged" else (None, None)
     stopping = dict(validation_fraction=0.1, patience=None) if drift == "stopped" else {}
     started = time.process_time()
-    gd.training.fit(
+    fit_by(
+        chosen,
         model,
         (split.X, split.Y),
-        steps=chosen.steps,
-        batch_size=chosen.batch_size,
-        learning_rate=chosen.learning_rate,
-        decay_rate=chosen.decay_rate,
-        decay_steps=chosen.decay_steps,
         validate_every=chosen.validate_every,
         callback=callback,
-        progress=False,
         **stopping,
     )
     if settle is not None:
