@@ -33,7 +33,7 @@ def gpytorch(
     """
     Its examples "Deep Gaussian Processes" (ten hidden GPs, 128 inducing points, Adam 0.01, ten samples) and
     "Deep Sigma Point Processes" (three hidden GPs, 300 inducing points, eight sites, Adam 0.01, a tenth of it
-    after a twentieth, three and six eighths of the run).
+    after a twentieth, three and six eighths of the run): inputs between -1 and 1, minibatches of about 1000.
     """
     import gpytorch
     import torch
@@ -44,6 +44,8 @@ def gpytorch(
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     started, rng = time.process_time(), np.random.default_rng(seed)
+    low, high = X.min(axis=0), X.max(axis=0)
+    X, X_test = (2.0 * (a - low) / np.where(high > low, high - low, 1.0) - 1.0 for a in (X, X_test))
     sites = name == "gpytorch-dspp"
     num_inducing, hidden_dim, samples = (300, 3, 8) if sites else (128, 10, 10)
     num_inducing = min(num_inducing, len(X))
@@ -81,9 +83,9 @@ def gpytorch(
     class Model(DSPP if sites else DeepGP):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(*([samples] if sites else []))
-            first = torch.from_numpy(centres)
-            if not sites:
-                first = torch.randn(hidden_dim, num_inducing, X.shape[1])
+            first = torch.randn(hidden_dim, num_inducing, X.shape[1])
+            if sites:
+                first = torch.from_numpy(centres) + 0.01 * first
             self.hidden = Layer(X.shape[1], hidden_dim, first)
             self.last = Layer(hidden_dim, None, torch.randn(num_inducing, hidden_dim))
 
