@@ -92,13 +92,13 @@ def build(
 
 def fit_by(
     chosen: gd.presets.Settings, model: Any, data: tuple[np.ndarray, np.ndarray], **options: Any
-) -> None:
+) -> gd.training.FitResult:
     """
     Train as a preset's settings say, without a progress bar.
 
     :param options: others of :func:`gpflow_deep.training.fit`.
     """
-    gd.training.fit(
+    return gd.training.fit(
         model,
         data,
         steps=chosen.steps,

@@ -15,11 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from runs import fit_by, read_split
 
-import gpflow_deep
-from gpflow_deep.estimators.scaling import Scaling
-from gpflow_deep.experiments.datasets import load
-from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.presets import Settings, build, recommended, scheduled
 
 BOUND = -565.0
@@ -30,16 +27,7 @@ def seconds_to_bound(
 ) -> tuple[float, float, float]:
     """Seconds of the first step and of the others, and the bound, averaged over draws."""
     model: Any = build("mean-field", X, Y, settings)
-    result = gpflow_deep.training.fit(
-        model,
-        (X, Y),
-        steps=steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        decay_rate=settings.decay_rate,
-        decay_steps=settings.decay_steps,
-        progress=False,
-    )
+    result = fit_by(replace(settings, steps=steps), model, (X, Y))
     first, *_, last = result.history["seconds"]
     return first, last - first, float(np.mean([model.elbo((X, Y)) for _ in range(10)]))
 
@@ -49,10 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0])
     parser.parse_args()
     time.perf_counter = time.process_time  # by which training goes
-    data = load("concrete")
-    rows = STUDIES["interpolation"](data, 0).train
-    scaling = Scaling.fit(data.X[rows], data.Y[rows])
-    X, Y = scaling.inputs(data.X[rows]), scaling.targets(data.Y[rows])
+    X, Y, *_ = read_split("concrete", 0)
     small = dict(num_inducing=64, kernel="rbf")
     preset = replace(recommended("mean-field", len(X), X.shape[1]), **small)
     paper = replace(Settings(), **small)
