@@ -23,6 +23,8 @@ from gpflow_deep.experiments.splits import interpolation_split
 
 Line = dict[str, Any]
 
+HELD_OUT_SHARE = 1 / 8
+
 STRUCTURES = {
     "mean-field": gd.posteriors.MeanField,
     "stripes-and-arrow": gd.posteriors.StripesAndArrow,
@@ -70,6 +72,13 @@ def read_split(dataset: str, index: int) -> Split:
     scaling = Scaling.fit(data.X[train], data.Y[train])
     X, Y = scaling.inputs(data.X), scaling.targets(data.Y)
     return Split(X[train], Y[train], X[test], Y[test], float(scaling.Y_scale[0]))
+
+
+def hold_out(split: Split, seed: int) -> Split:
+    """A part of the training points in place of the test points."""
+    order = np.random.default_rng(seed).permutation(len(split.X))
+    held_out, rest = np.split(order, [round(HELD_OUT_SHARE * len(order))])
+    return Split(split.X[rest], split.Y[rest], split.X[held_out], split.Y[held_out], split.scale)
 
 
 def build(

@@ -26,12 +26,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from runs import Line, Results, Split, fit_by, mean_and_error, read_split, use_one_thread
+from runs import Line, Results, fit_by, hold_out, mean_and_error, read_split, use_one_thread
 
 import gpflow_deep as gd
 from gpflow_deep.experiments.published import find
 
-HELD_OUT_SHARE = 1 / 8
 DATASETS = ("energy", "boston", "concrete", "wine_red", "kin8nm", "power")
 DRIFTS = ("free", "prior", "floor", "stopped", "averaged")
 NOISE_FLOOR = 3e-3
@@ -49,13 +48,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("sghmc.jsonl"))
     parser.add_argument("--report", type=Path, help="print a table of these runs and make none")
     return parser.parse_args()
-
-
-def hold_out(split: Split, seed: int) -> Split:
-    """A part of the training points in place of the test points."""
-    order = np.random.default_rng(seed).permutation(len(split.X))
-    held_out, rest = np.split(order, [round(HELD_OUT_SHARE * len(order))])
-    return Split(split.X[rest], split.Y[rest], split.X[held_out], split.Y[held_out], split.scale)
 
 
 def execute(settings: Line) -> Line:
