@@ -66,7 +66,7 @@ test: install-dev
 	@$(BIN)/mypy
 	@echo "==> 4/4 Tests and notebooks with $(WORKERS) workers (some minutes)"
 	@TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -q -n $(WORKERS)
+		$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 docs: $(VENV)/.installed-docs
 	@echo "==> Building the site in docs/_build/html (under a minute)"
