@@ -107,67 +107,67 @@ _PEERS = {
     "forest": "random forest",
     "ngboost": "NGBoost",
 }
+_GPS = {
+    "default": "our default",
+    "gp": "exact GP",
+    "svgp": "sparse GP",
+    "gpflux": "GPflux",
+    "gpytorch-deep-gp": "GPyTorch, deep GP",
+    "gpytorch-dspp": "GPyTorch, DSPP",
+}
 
 
-def panel(metric: str) -> tuple[list[str], np.ndarray]:
+def panel(metric: str, peers: dict[str, str] = _PEERS) -> tuple[list[str], np.ndarray]:
     """
-    Regression sets, and scores [sets, peers]: means over the splits that default, boosting and forest have.
+    Regression sets, and scores [sets, peers]: means over the splits that all of the peers have.
 
-    NaN where a peer lacks one of them. Of several runs the last counts.
+    Of several runs the last counts.
     """
     found = {
         (run["dataset"], run["method"], run["split"]): run[metric]
         for run in _runs("panel.jsonl")
         if "crps" in run
     }
-    datasets = list(dict.fromkeys(dataset for dataset, *_ in found))
-    table = np.full((len(datasets), len(_PEERS)), np.nan)
-    for row, dataset in zip(table, datasets):
+    datasets, table = [], []
+    for dataset in dict.fromkeys(dataset for dataset, *_ in found):
         splits = set.intersection(
-            *(
-                {split for (d, m, split) in found if (d, m) == (dataset, method)}
-                for method in ("default", "boosting", "forest")
-            )
+            *({split for (d, m, split) in found if (d, m) == (dataset, peer)} for peer in peers)
         )
-        for column, method in enumerate(_PEERS):
-            scores = [found.get((dataset, method, split), np.nan) for split in splits]
-            row[column] = np.mean(scores) if scores else np.nan
-    return datasets, table
+        if splits:
+            datasets.append(dataset)
+            table.append([np.mean([found[dataset, p, split] for split in splits]) for p in peers])
+    return datasets, np.array(table)
 
 
-def panel_scores(metric: str) -> str:
+def panel_scores(metric: str, peers: dict[str, str] = _PEERS) -> str:
     """A line a data set."""
-    datasets, table = panel(metric)
-    rows = [
-        [dataset, *("" if np.isnan(score) else f"{score:.3g}" for score in row)]
-        for dataset, row in zip(datasets, table)
-    ]
-    return _table(["data set", *_PEERS.values()], rows)
+    datasets, table = panel(metric, peers)
+    rows = [[dataset, *(f"{score:.3g}" for score in row)] for dataset, row in zip(datasets, table)]
+    return _table(["data set", *peers.values()], rows)
 
 
-def panel_summary() -> str:
-    """Ranks, coverage and cost over the sets that all of the panel's peers have been run on."""
-    _, densities = panel("log_density")
-    whole = np.isfinite(densities).all(axis=1)
+def panel_summary(peers: dict[str, str] = _PEERS) -> str:
+    """Ranks, coverage and cost over the sets that all of the peers have been run on."""
+    datasets, _ = panel("log_density", peers)
     rows = []
     for label, metric, sign in (
         ("average rank in log density", "log_density", -1.0),
         ("average rank in CRPS", "crps", 1.0),
         ("average rank in RMSE", "rmse", 1.0),
     ):
-        ranks = rankdata(sign * panel(metric)[1][whole], axis=1).mean(axis=0)
+        ranks = rankdata(sign * panel(metric, peers)[1], axis=1).mean(axis=0)
         rows.append([label, *(f"{rank:.1f}" for rank in ranks)])
     for label, metric, form in (
         ("test targets in the 95% interval", "coverage95", "{:.1%}"),
         ("processor seconds a fit, mean", "seconds", "{:.0f}"),
         ("peak memory, MB, mean", "peak_mb", "{:.0f}"),
     ):
-        means = panel(metric)[1][whole].mean(axis=0)
+        means = panel(metric, peers)[1].mean(axis=0)
         rows.append([label, *map(form.format, means)])
-    distance = critical_distance(len(_PEERS), int(whole.sum()))
-    table = _table([f"{whole.sum()} data sets", *_PEERS.values()], rows)
+    distance = critical_distance(len(peers), len(datasets))
+    table = _table([f"{len(datasets)} data sets", *peers.values()], rows)
     return (
-        f"{table}\n\nRanks are from 1, the best, to {len(_PEERS)};"
+        f"{table}\n\nRanks are from 1, the best, to {len(peers)};"
         f" a difference of {distance:.1f} is significant at 0.05."
     )
 
@@ -192,6 +192,8 @@ def write(folder: Path) -> None:
         ("panel-log-density", panel_scores("log_density")),
         ("panel-crps", panel_scores("crps")),
         ("panel-rmse", panel_scores("rmse")),
+        ("panel-gps-summary", panel_summary(_GPS)),
+        ("panel-gps-log-density", panel_scores("log_density", _GPS)),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
 
