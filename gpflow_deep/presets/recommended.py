@@ -24,6 +24,9 @@ _SAMPLED = frozenset({"sghmc"})
 _FROM_NOISE = frozenset(
     {"svgp", "solve-gp", "mean-field", "stripes-and-arrow", "fully-coupled", "global-inducing"}
 )
+_ONE_LAYER = frozenset(
+    {"gp", "rough-gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"}
+)
 
 
 def scheduled(settings: Settings, steps: int) -> Settings:
@@ -52,9 +55,9 @@ def recommended(
     Settings of a family for data of some size, standardised.
 
     Structured posteriors and global inducing points start with all of the data as noise, so that
-    hyperparameters move before anything is fitted, and from a rate of 0.1: after 400 steps a mean-field model's
-    density of held-out points is half a nat higher on average than from noise of 0.1 and half the rate. One draw
-    in training is as good as five at half the time.
+    hyperparameters move before anything is fitted, and from a rate of 0.1. After 400 steps a mean-field
+    model's density of held-out points is half a nat higher on average than from noise of 0.1 and half the
+    rate. One draw in training is as good as five at half the time.
 
     >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
     89

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-
 # The program takes half a minute: one worker runs it, and all that asks for what it found.
 pytestmark = pytest.mark.xdist_group("replicas")
 
