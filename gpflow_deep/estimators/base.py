@@ -150,7 +150,8 @@ class DeepGPEstimator(BaseEstimator):
             time: float = 1.0,
             start: FittedModel | None = None,
         ) -> FittedModel:
-            settings = self._settings(name, train, likelihood)
+            start = earlier.get(name, start)
+            settings = self._settings(name, train, likelihood, start is not None)
             number = self.steps or (settings.steps if self.time_limit is None else None)
             folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{label}"
             self._tell(f"{name}: training, {label}.")
@@ -163,7 +164,7 @@ class DeepGPEstimator(BaseEstimator):
                 seed=self.random_seed_,
                 steps=None if number is None else max(1, round(steps * number)),
                 seconds=budget.share(time),
-                start=earlier.get(name, start),
+                start=start,
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,
             )
@@ -199,13 +200,15 @@ class DeepGPEstimator(BaseEstimator):
         again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
         return member.with_model(again)
 
-    def _settings(self, name: str, train: Rows, likelihood: str) -> Settings:
+    def _settings(self, name: str, train: Rows, likelihood: str, has_start: bool) -> Settings:
         settings = recommended(
             name,
             len(train.X),
             train.X.shape[1],
             likelihood=likelihood,
             num_layers=self.num_layers,
+            started=has_start
+            or self._is_classifier(),  # which starts from an exact GP of the labels
         )
         given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
             self.settings or {}

@@ -49,7 +49,13 @@ def scheduled(settings: Settings, steps: int) -> Settings:
 
 
 def recommended(
-    name: str, num_rows: int, num_inputs: int, *, likelihood: str = "gaussian", num_layers: int = 2
+    name: str,
+    num_rows: int,
+    num_inputs: int,
+    *,
+    likelihood: str = "gaussian",
+    num_layers: int = 2,
+    started: bool = False,
 ) -> Settings:
     """
     Settings of a family for data of some size, standardised.
@@ -67,12 +73,14 @@ def recommended(
     :param num_inputs: D.
     :param likelihood: as `Settings.likelihood` has it.
     :param num_layers: of deep families.
+    :param started: whether an earlier fit or an exact GP gives the initial values: a high rate would undo
+        them.
     """
     preset = get(name)
     if preset.defaults is not None:
         return replace(preset.settings(), likelihood=likelihood)
     # Others were tried too: a predictive objective is lost in so much noise.
-    is_fast = name in _FROM_NOISE
+    is_fast = name in _FROM_NOISE and not started
     settings = Settings(
         num_layers=1 if name in _ONE_LAYER else num_layers,
         hidden_dim=min(num_inputs, _WIDEST),
