@@ -110,3 +110,12 @@ def test_sampled_layers_start_nearly_linear() -> None:
     assert all(layer.kernel.variance.trainable for layer in model.layers)
     # Four chains of ten states each, from the last quarter of the steps.
     assert model.inducing_posterior.num_kept == 10 and model.keep_every == 25
+
+
+def test_only_what_starts_from_nothing_starts_from_noise_at_a_high_rate() -> None:
+    new = presets.recommended("mean-field", 100, 3)
+    started = presets.recommended("mean-field", 100, 3, started=True)
+    assert (new.likelihood_variance, new.learning_rate) == (1.0, 0.1)
+    assert (started.likelihood_variance, started.learning_rate) == (0.1, 0.05)
+    # The predictive objective is lost in so much noise.
+    assert presets.recommended("dspp", 100, 3).likelihood_variance == 0.1
