@@ -30,15 +30,14 @@ from runs import (
     STRUCTURES,
     Line,
     Recorder,
-    Results,
     Split,
     argument_parser,
     build,
     mean_and_error,
     read_split,
+    run_or_report,
     sizes,
     spread_steps,
-    use_one_thread,
 )
 
 import gpflow_deep as gd
@@ -270,12 +269,7 @@ def print_differences(runs: dict[tuple[str, str, str], dict[int, Scores]]) -> No
 
 def main() -> None:
     o = parse_arguments()
-    if o.report:
-        report(Results(o.report).read())
-        return
-    use_one_thread()
-    for settings in all_settings(o):
-        Results(o.output).run(settings, partial(execute, settings, o.evaluations))
+    run_or_report(o, report, all_settings(o), partial(execute, evaluations=o.evaluations))
 
 
 if __name__ == "__main__":

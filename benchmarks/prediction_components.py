@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from runs import Line, Results, fit_by, mean_and_error, read_split, use_one_thread
+from runs import Line, fit_by, mean_and_error, read_split, run_or_report, use_one_thread
 
 import gpflow_deep as gd
 from gpflow_deep.numerics.draws import quasi_normals
@@ -130,21 +129,20 @@ def time_predictions() -> None:
         )
 
 
+def all_settings(o: argparse.Namespace) -> Iterator[Line]:
+    for layers in o.layers:
+        for dataset in o.dataset:
+            for split in o.split:
+                yield dict(dataset=dataset, split=split, layers=layers)
+
+
 def main() -> None:
     o = parse_arguments()
     if o.time:
         use_one_thread()
         time_predictions()
         return
-    if o.report:
-        report(Results(o.report).read())
-        return
-    use_one_thread()
-    for layers in o.layers:
-        for dataset in o.dataset:
-            for split in o.split:
-                settings: Line = dict(dataset=dataset, split=split, layers=layers)
-                Results(o.output).run(settings, partial(execute, settings))
+    run_or_report(o, report, all_settings(o), execute)
 
 
 if __name__ == "__main__":

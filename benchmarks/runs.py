@@ -9,6 +9,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,6 +175,24 @@ class Results:
         with self.path.open("a") as file:
             file.write("\n" * is_cut + line + "\n")
         print(*settings.values(), flush=True)
+
+
+def run_or_report(
+    o: argparse.Namespace,
+    report: Callable[[list[Line]], None],
+    all_settings: Iterable[Line],
+    execute: Callable[[Line], Line],
+) -> None:
+    """
+    What the command of a study does: the tables of the runs that are in `o.report`, else the runs that are
+    not in `o.output` yet.
+    """
+    if o.report:
+        report(Results(o.report).read())
+        return
+    use_one_thread()
+    for settings in all_settings:
+        Results(o.output).run(settings, partial(execute, settings))
 
 
 def _parse(line: str) -> Line | None:

@@ -17,16 +17,15 @@ import argparse
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from runs import Line, Results, fit_by, hold_out, mean_and_error, read_split, use_one_thread
+from runs import Line, fit_by, hold_out, mean_and_error, read_split, run_or_report
 
 import gpflow_deep as gd
 from gpflow_deep.experiments.published import find
@@ -158,12 +157,7 @@ def report(lines: list[Line]) -> None:
         )
 
 
-def main() -> None:
-    o = parse_arguments()
-    if o.report:
-        report(Results(o.report).read())
-        return
-    use_one_thread()
+def all_settings(o: argparse.Namespace) -> Iterator[Line]:
     for layers in o.layers:
         for split in o.split:
             for dataset in o.dataset:
@@ -172,7 +166,12 @@ def main() -> None:
                     settings: Line = {**names, "held_out": o.held_out}
                     if drift is not None:
                         settings["drift"] = drift
-                    Results(o.output).run(settings, partial(execute, settings))
+                    yield settings
+
+
+def main() -> None:
+    o = parse_arguments()
+    run_or_report(o, report, all_settings(o), execute)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -25,16 +24,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from runs import (
-    Line,
-    Results,
-    Split,
-    fit_by,
-    hold_out,
-    mean_and_error,
-    read_split,
-    use_one_thread,
-)
+from runs import Line, Split, fit_by, hold_out, mean_and_error, read_split, run_or_report
 
 import gpflow_deep as gd
 from gpflow_deep.models.passage import Passage
@@ -214,20 +204,19 @@ def report(lines: list[Line]) -> None:
         print(f"| {family} | {steps} | {way} | {len(pairs)} | {' | '.join(cells)} |")
 
 
-def main() -> None:
-    o = parse_arguments()
-    if o.report:
-        report(Results(o.report).read())
-        return
-    use_one_thread()
+def all_settings(o: argparse.Namespace) -> Iterator[Line]:
     for family in o.family:
         for steps in o.steps:
             for split in o.split:
                 for dataset in o.dataset:
                     for way in o.way:
                         names = dict(family=family, way=way, dataset=dataset)
-                        settings = {**names, "split": split, "steps": steps}
-                        Results(o.output).run(settings, partial(execute, settings))
+                        yield {**names, "split": split, "steps": steps}
+
+
+def main() -> None:
+    o = parse_arguments()
+    run_or_report(o, report, all_settings(o), execute)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -26,14 +26,13 @@ from gpflow.keras import tf_keras
 from runs import (
     Line,
     Recorder,
-    Results,
     Split,
     argument_parser,
     mean_and_error,
     read_split,
+    run_or_report,
     sizes,
     spread_steps,
-    use_one_thread,
 )
 
 import gpflow_deep as gd
@@ -258,20 +257,19 @@ def at(curve: np.ndarray, step: float) -> float:
     return float(np.interp(step, curve[:, 0], curve[:, 2]))
 
 
+def all_settings(o: argparse.Namespace) -> Iterator[Line]:
+    for dataset in o.dataset:
+        for split in o.split:
+            for method in o.method:
+                yield {**dict(dataset=dataset, split=split, method=method), **sizes(o)}
+
+
 def main() -> None:
     o = parse_arguments()
     if o.check:
         check()
-    elif o.report:
-        report(Results(o.report).read())
-    else:
-        use_one_thread()
-        for dataset in o.dataset:
-            for split in o.split:
-                for method in o.method:
-                    names = dict(dataset=dataset, split=split, method=method)
-                    settings = {**names, **sizes(o)}
-                    Results(o.output).run(settings, partial(execute, settings, o.evaluations))
+        return
+    run_or_report(o, report, all_settings(o), partial(execute, evaluations=o.evaluations))
 
 
 def parse_arguments() -> argparse.Namespace:
