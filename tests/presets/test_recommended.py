@@ -117,5 +117,5 @@ def test_only_what_starts_from_nothing_starts_from_noise_at_a_high_rate() -> Non
     started = presets.recommended("mean-field", 100, 3, started=True)
     assert (new.likelihood_variance, new.learning_rate) == (1.0, 0.1)
     assert (started.likelihood_variance, started.learning_rate) == (0.1, 0.05)
-    # The predictive objective is lost in so much noise.
+    # A predictive objective loses on some data what it gains on others.
     assert presets.recommended("dspp", 100, 3).likelihood_variance == 0.1
