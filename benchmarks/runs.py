@@ -106,19 +106,9 @@ def fit_by(
     """
     Train as a preset's settings say, without a progress bar.
 
-    :param options: others of :func:`gpflow_deep.training.fit`.
+    :param options: of :func:`gpflow_deep.training.fit`, others or in place of the settings'.
     """
-    return gd.training.fit(
-        model,
-        data,
-        steps=chosen.steps,
-        batch_size=chosen.batch_size,
-        learning_rate=chosen.learning_rate,
-        decay_rate=chosen.decay_rate,
-        decay_steps=chosen.decay_steps,
-        progress=False,
-        **options,
-    )
+    return gd.training.fit(model, data, progress=False, **{**chosen.training(), **options})
 
 
 def spread_steps(steps: int, number: int) -> list[int]:

@@ -73,7 +73,6 @@ def execute(settings: Line) -> Line:
         chosen,
         model,
         (split.X, split.Y),
-        validate_every=chosen.validate_every,
         callback=callback,
         **stopping,
     )

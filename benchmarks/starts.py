@@ -77,14 +77,11 @@ class _WithInputs(Passage):
 def build_with_skip(split: Split, settings: gd.presets.Settings) -> gd.models.DeepGP:
     """What the mean-field preset builds, with a kernel of the second layer over the inputs too."""
     (hidden_dim,), D = settings.hidden_dims(split.X.shape[1]), split.X.shape[1]
-    layers = gd.layers.build_layers(
-        split.X,
-        (hidden_dim,),
-        num_inducing=settings.num_inducing,
-        kernel_factory=kernel_factory(settings),
-    )
     make = kernel_factory(settings)
     assert make is not None  # the preset names the kernel
+    layers = gd.layers.build_layers(
+        split.X, (hidden_dim,), num_inducing=settings.num_inducing, kernel_factory=make
+    )
     layers[1].kernel = make(hidden_dim + D, 1)
     model = SkipDeepGP(
         layers,

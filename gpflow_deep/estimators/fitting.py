@@ -108,16 +108,9 @@ def _train(
     weighted = bool(np.any(train.weights != 1.0))
     data, validation = (train.X, train.Y), held_out and (held_out.X, held_out.Y)
     options: dict[str, Any] = dict(
-        steps=settings.steps,
+        settings.training(),
         time_limit=time_limit,
-        batch_size=settings.batch_size,
         seed=seed,
-        learning_rate=settings.learning_rate,
-        decay_rate=settings.decay_rate,
-        decay_steps=settings.decay_steps,
-        natural_gradient=settings.natural_gradient or None,
-        validate_every=settings.validate_every,
-        patience=settings.patience,
         checkpoint_dir=checkpoint_dir,
         progress=progress,
     )

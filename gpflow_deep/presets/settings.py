@@ -111,6 +111,17 @@ class Settings:
         """The widths of the hidden layers."""
         return (self.hidden_dim or input_dim,) * (self.num_layers - 1)
 
+    def training(self) -> dict[str, Any]:
+        """
+        What they are to :func:`gpflow_deep.training.fit`, by its arguments' names.
+
+        >>> gd.presets.Settings(steps=100).training()["steps"]
+        100
+        """
+        names = ("steps", "batch_size", "learning_rate", "decay_rate", "decay_steps")
+        options = {name: getattr(self, name) for name in (*names, "validate_every", "patience")}
+        return {**options, "natural_gradient": self.natural_gradient or None}
+
     def identity(self) -> dict[str, int | float | str]:
         """What tells runs apart: all settings, those added later only where they are not at their default."""
         added = self.added_defaults()
