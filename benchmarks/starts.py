@@ -27,12 +27,13 @@ import tensorflow as tf
 from runs import Line, Split, fit_by, hold_out, mean_and_error, read_split, run_or_report
 
 import gpflow_deep as gd
+from gpflow_deep.initialisation import greedy_inducing_inputs
 from gpflow_deep.models.passage import Passage
 from gpflow_deep.posteriors.base import Conditional
 from gpflow_deep.presets.parts import kernel_factory, likelihood_and_outputs
 
 # Settings in place of the preset's, and what else is done to the model.
-WAYS: dict[str, tuple[dict[str, float], str]] = {
+WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "noise 0.1, rate 0.05": (dict(likelihood_variance=0.1, learning_rate=0.05), ""),
     "noise 0.3, rate 0.1": (dict(likelihood_variance=0.3, learning_rate=0.1), ""),
     "noise 1, rate 0.05": (dict(likelihood_variance=1.0, learning_rate=0.05), ""),
@@ -42,7 +43,10 @@ WAYS: dict[str, tuple[dict[str, float], str]] = {
         dict(likelihood_variance=1.0, learning_rate=0.1, hidden_scale=0.1),
         "",
     ),
-    "greedy": (dict(likelihood_variance=1.0, learning_rate=0.1), "greedy"),
+    "greedy": (
+        dict(likelihood_variance=1.0, learning_rate=0.1, inducing_inputs="greedy"),
+        "",
+    ),
     "greedy by an exact GP": (dict(likelihood_variance=1.0, learning_rate=0.1), "greedy by GP"),
     "lengthscales of an exact GP": (dict(likelihood_variance=1.0, learning_rate=0.1), "GP"),
     "skip connections": (dict(likelihood_variance=1.0, learning_rate=0.1), "skip"),
@@ -100,21 +104,6 @@ def build_with_skip(split: Split, settings: gd.presets.Settings) -> gd.models.De
     return model
 
 
-def greedy_inducing_inputs(X: np.ndarray, kernel: gpflow.kernels.Kernel, number: int) -> np.ndarray:
-    """Rows of X, each the one of the largest variance given those before it."""
-    variance = kernel(X, full_cov=False).numpy().copy()
-    rows: list[int] = []
-    basis = np.zeros((number, len(X)))
-    for n in range(number):
-        row = int(np.argmax(variance))
-        k = kernel(X[[row]], X).numpy()[0]
-        basis[n] = (k - basis[:n].T @ basis[:n, row]) / variance[row] ** 0.5
-        variance = np.maximum(variance - basis[n] ** 2, 1e-12)
-        variance[row] = 0.0
-        rows.append(row)
-    return X[rows]
-
-
 def exact_gp(split: Split) -> gpflow.models.GPR:
     """By the evidence of some rows."""
     rows, D = np.random.default_rng(0).permutation(len(split.X))[:GP_ROWS], split.X.shape[1]
@@ -129,11 +118,13 @@ def exact_gp(split: Split) -> gpflow.models.GPR:
 def start(model: gd.models.DeepGP, split: Split, what: str) -> None:
     """Other initial values of a preset's model."""
     first = model.layers[0]
-    kernel = exact_gp(split).kernel if "GP" in what else first.kernel
+    if not what:
+        return
+    kernel = exact_gp(split).kernel
     if what == "GP":
         first.kernel.lengthscales.assign(np.clip(kernel.lengthscales, 0.05, 20.0))
-    if what.startswith("greedy"):
-        Z = greedy_inducing_inputs(split.X, kernel, first.num_inducing)
+    else:
+        Z = greedy_inducing_inputs(split.X, first.num_inducing, kernel)
         for layer in model.layers:
             layer.inducing_variable.Z.assign(Z)
             Z = np.asarray(layer.mean_function(Z))

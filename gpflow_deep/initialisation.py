@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import gpflow
 import numpy as np
 from gpflow.base import Parameter
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
 from .validation import check_inputs, check_positive_integer, check_seed
 
-__all__ = ["inducing_data", "kmeans_inducing_inputs", "linear_mean_function"]
+__all__ = [
+    "greedy_inducing_inputs",
+    "inducing_data",
+    "kmeans_inducing_inputs",
+    "linear_mean_function",
+]
 
 # Above this size mini-batch k-means finds centres as good in a fraction of the time.
 _MINIBATCH_ABOVE = 20_000
+# Greedy selection chooses from so many rows: its memory is theirs times the number of inducing inputs.
+_GREEDY_ROWS = 20_000
 
 
 def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -> np.ndarray:
@@ -39,6 +48,51 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
         method(n_clusters=num_inducing, n_init=1, random_state=seed % 2**32).fit(X).cluster_centers_
     )
     return np.unique(centres.astype(X.dtype), axis=0)
+
+
+def greedy_inducing_inputs(
+    X: np.ndarray, num_inducing: int, kernel: Kernel, *, seed: int = 0
+) -> np.ndarray:
+    """
+    Rows of ``X``, each the one whose value under the kernel's GP is the least certain given those at the rows
+    before it (Burt, Rasmussen & van der Wilk 2020, *Convergence of sparse variational inference in Gaussian
+    processes regression*, section 4.3.1; the pivots of a Cholesky decomposition of K_NN). Where there are
+    more than 20,000 rows they are chosen from so many, drawn at random.
+
+    >>> kernel = gpflow.kernels.Matern52()
+    >>> gd.initialisation.greedy_inducing_inputs(X, num_inducing=5, kernel=kernel).shape
+    (5, 1)
+
+    :param X: inputs [N, D].
+    :param num_inducing: how many inducing inputs, M.
+    :param kernel: of one output.
+    :param seed: of these draws.
+    :return: [min(M, distinct rows), D], the most telling first; where the others are certain given these, as
+        under long lengthscales, others at random.
+    """
+    X = check_inputs(X, "X")
+    num_inducing, seed = check_positive_integer(num_inducing, "num_inducing"), check_seed(seed)
+    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+        raise TypeError(f"kernel: expected a GPflow kernel of one output, got {kernel!r}.")
+    rows = np.unique(X, axis=0)
+    rows = np.random.default_rng(seed).permutation(rows)[:_GREEDY_ROWS]
+    variance = np.array(kernel(rows, full_cov=False), np.float64)
+    least = 4.0 * gpflow.config.default_jitter() * variance.max()
+    number = min(num_inducing, len(rows))
+    basis = np.zeros((number, len(rows)))
+    chosen: list[int] = []
+    for m in range(number):
+        row = int(np.argmax(variance))
+        if chosen and variance[row] <= least:
+            others = np.flatnonzero(np.isfinite(variance))  # in random order
+            chosen.extend(others[: number - m])
+            break
+        covariance = np.asarray(kernel(rows[[row]], rows), np.float64)[0]
+        basis[m] = (covariance - basis[:m, row] @ basis[:m]) / np.sqrt(variance[row])
+        variance -= np.square(basis[m])
+        variance[row] = -np.inf
+        chosen.append(row)
+    return rows[chosen]
 
 
 def inducing_data(

@@ -25,6 +25,7 @@ from gpflow.likelihoods import (
 
 import gpflow_deep as gd
 from gpflow_deep.initialisation import (
+    greedy_inducing_inputs,
     inducing_data,
     kmeans_inducing_inputs,
     linear_mean_function,
@@ -144,7 +145,12 @@ def test_numbers(wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [0, -3, NAN, "7", 1.5, None, True])
 def test_initial_values_of_impossible_sizes(wrong: Any) -> None:
     X = np.random.default_rng(0).normal(size=(9, 2))
-    for act in (kmeans_inducing_inputs, lambda X, M: inducing_data(X, X, M), linear_mean_function):
+    for act in (
+        kmeans_inducing_inputs,
+        lambda X, M: greedy_inducing_inputs(X, M, gpflow.kernels.Matern52()),
+        lambda X, M: inducing_data(X, X, M),
+        linear_mean_function,
+    ):
         with pytest.raises(
             ValueError, match="(num_inducing|output_dim): expected a positive integer"
         ):

@@ -73,7 +73,7 @@ def fit_family(
             settings = scheduled(settings, steps or _MOST_STEPS)
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
-            take_over(model, start, train)
+            take_over(model, start, train, settings, seed)
         elif settings.likelihood in ("bernoulli", "softmax"):
             limit = None if seconds is None else _LABELS_SHARE * seconds
             start_from_labels(model, train, settings, seed, limit)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from scipy.linalg import solve_triangular
 
+from gpflow_deep.initialisation import greedy_inducing_inputs
 from gpflow_deep.posteriors import MeanField
 from gpflow_deep.presets import Settings
 from gpflow_deep.presets.exact import ExactGP
@@ -25,7 +26,7 @@ _LABELLED_ROWS = 400  # tell the hyperparameters
 _SCALES = (1.0, 2.0, 4.0, 8.0)  # of functions whose signs are the labels
 
 
-def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
+def take_over(model: Any, start: FittedModel, rows: Rows, settings: Settings, seed: int) -> None:
     """
     Give a model the initial values that an earlier fit of the same data has for it.
 
@@ -33,6 +34,8 @@ def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
     :param start: of the same family: its parameters of the same shapes are taken over. An exact GP: a
         mean-field model whose hidden layers pass the inputs on starts as a sparse approximation of it.
     :param rows: to train on, standardised.
+    :param settings: of the model.
+    :param seed: of what is drawn.
     """
     if not isinstance(start.model, ExactGP):
         new = variables_of(model)
@@ -40,7 +43,7 @@ def take_over(model: Any, start: FittedModel, rows: Rows) -> None:
             if path in new and new[path].shape == old.shape:
                 new[path].assign(old)
     elif _can_start_as_sparse_gp(model, rows):
-        _start_as_sparse_gp(model, start.model, rows)
+        _start_as_sparse_gp(model, start.model, rows, settings, seed)
 
 
 def start_from_labels(
@@ -63,7 +66,7 @@ def start_from_labels(
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
     gaussian = replace(settings, likelihood="gaussian")
     exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds)
-    _start_as_sparse_gp(model, exact, labelled)
+    _start_as_sparse_gp(model, exact, labelled, settings, seed)
     variance, batch = model.layers[-1].kernel.variance, (rows.X[some], rows.Y[some])
     variances = [scale**2 * variance.numpy() for scale in _SCALES]
     bounds = []
@@ -79,13 +82,20 @@ def _can_start_as_sparse_gp(model: Any, rows: Rows) -> bool:
     )
 
 
-def _start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
+def _start_as_sparse_gp(
+    model: Any, exact: ExactGP, rows: Rows, settings: Settings, seed: int
+) -> None:
     """
-    The exact GP's hyperparameters, and in the last layer the best q there is for them at its inducing inputs
-    (Titsias 2009, Eq. 10), whitened: with the projections A [N, M] of the rows,
+    The exact GP's hyperparameters, inducing inputs by its kernel, and in the last layer the best q there is
+    for them there (Titsias 2009, Eq. 10), whitened: with the projections A [N, M] of the rows,
 
     .. math:: S^{-1} = I + A^T A / \\sigma^2, \\quad m = S A^T Y / \\sigma^2.
     """
+    if settings.inducing_inputs == "greedy":
+        M = model.layers[0].num_inducing
+        Z = greedy_inducing_inputs(rows.X, M, exact.kernel, seed=seed)
+        for layer in model.layers:  # all of which have the inputs passed on
+            layer.inducing_variable.Z.assign(Z)
     for layer in model.layers:
         layer.kernel.lengthscales.assign(exact.kernel.lengthscales)
     last, q = model.layers[-1], model.inducing_posterior

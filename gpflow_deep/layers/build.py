@@ -10,9 +10,14 @@ from gpflow.base import Parameter, TensorType
 from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
-from ..initialisation import kmeans_inducing_inputs, linear_mean_function
+from ..initialisation import (
+    greedy_inducing_inputs,
+    kmeans_inducing_inputs,
+    linear_mean_function,
+)
 from ..kernels.independent import check_kernel
 from ..validation import (
+    check_choice,
     check_inputs,
     check_positive_integer,
     check_positive_integers,
@@ -41,6 +46,7 @@ def build_layers(
     kernel_factory: KernelFactory | Kernel | None = None,
     white_noise: float | None = None,
     whiten: bool = True,
+    inducing_inputs: str = "kmeans",
     seed: int = 0,
 ) -> list[GPLayer]:
     """
@@ -66,17 +72,21 @@ def build_layers(
         which every layer gets a copy.
     :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
     :param whiten: see :class:`GPLayer`.
+    :param inducing_inputs: how those of the first layer are chosen: ``"kmeans"``, as the papers do, or
+        ``"greedy"`` (:func:`~gpflow_deep.initialisation.greedy_inducing_inputs`) under its kernel, of one
+        output.
     :param seed: seed of k-means.
     :raises ValueError: where X is not a finite, non-empty matrix, or a width or ``white_noise`` is not
-        positive, or white noise is to be added to a multi-output kernel.
+        positive, or white noise is to be added to a multi-output kernel, or ``inducing_inputs`` is another
+        word.
     :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, ``kernel_factory`` a kernel's
         class, or what it makes no kernel.
     """
     X = check_inputs(X, "X")
     widths = _widths(hidden_dims, output_dim)
     sizes = _per_layer(num_inducing, len(widths))
-    centres = {size: kmeans_inducing_inputs(X, size, seed=seed) for size in set(sizes)}
     make_kernel = _kernel_maker(kernel_factory) or _ard_squared_exponential
+    check_choice(inducing_inputs, "inducing_inputs", ("kmeans", "greedy"))
     if white_noise is not None:
         white_noise = check_positive_number(white_noise, "white_noise")
 
@@ -84,6 +94,13 @@ def build_layers(
     for index, width in enumerate(widths):
         hidden = index < len(widths) - 1
         kernel = make_kernel(X.shape[1], index)
+        if index == 0:
+            centres = {
+                size: kmeans_inducing_inputs(X, size, seed=seed)
+                if inducing_inputs == "kmeans"
+                else greedy_inducing_inputs(X, size, kernel, seed=seed)
+                for size in set(sizes)
+            }
         if hidden:
             if kernel_factory is None:
                 # From the start: set_trainable does not reach a distribution strategy's variables.

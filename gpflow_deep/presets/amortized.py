@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_deep.initialisation import kmeans_inducing_inputs
 from gpflow_deep.layers import build_amortized_layers, build_layers
 from gpflow_deep.models import (
     AmortizedDeepGP,
@@ -21,7 +20,13 @@ from gpflow_deep.models import (
     OrthogonalSVGP,
 )
 
-from .parts import ard_kernel, compute_dtype, kernel_factory, likelihood_and_outputs
+from .parts import (
+    ard_kernel,
+    build_gp_layers,
+    compute_dtype,
+    kernel_factory,
+    likelihood_and_outputs,
+)
 from .registry import register
 from .settings import Settings
 
@@ -122,6 +127,7 @@ def dspp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSig
         num_outputs,
         _sizes(settings),
         kernel_factory=kernel_factory(settings),
+        inducing_inputs=settings.inducing_inputs,
         seed=seed,
     )
     return DeepSigmaPointProcess(
@@ -144,17 +150,8 @@ def ppgpr(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSi
 def solve_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> OrthogonalSVGP:
     """A sparse GP with half of its inducing points orthogonal to the others (Shi et al. 2020)."""
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    (layer,) = build_layers(
-        X,
-        (),
-        num_outputs,
-        settings.num_inducing,
-        kernel_factory=kernel_factory(settings),
-        seed=seed,
-    )
-    Z = np.random.default_rng(seed).permutation(
-        kmeans_inducing_inputs(X, settings.num_inducing, seed=seed)
-    )
+    (layer,) = build_gp_layers(X, num_outputs, settings, seed)
+    Z = np.random.default_rng(seed).permutation(layer.inducing_variable.Z)
     half = len(Z) // 2
     return OrthogonalSVGP(
         layer.kernel,

@@ -5,13 +5,14 @@ same posterior with inducing inputs of every layer's own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpflow_deep.initialisation import inducing_data
-from gpflow_deep.layers import build_layers
 from gpflow_deep.models import GlobalInducingDeepGP
 
-from .parts import kernel_factory, likelihood_and_outputs, pseudo_targets
+from .parts import build_gp_layers, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -24,14 +25,7 @@ def _model(
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     targets = pseudo_targets(Y, num_outputs, settings)
     U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
-    layers = build_layers(
-        X,
-        hidden_dims=settings.hidden_dims(X.shape[1]),
-        output_dim=num_outputs,
-        num_inducing=len(U0),
-        kernel_factory=kernel_factory(settings),
-        seed=seed,
-    )
+    layers = build_gp_layers(X, num_outputs, replace(settings, num_inducing=len(U0)), seed)
     return GlobalInducingDeepGP(
         layers,
         likelihood,

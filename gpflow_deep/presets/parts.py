@@ -10,10 +10,13 @@ from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from gpflow_deep.layers import GPLayer, build_layers
+
 from .settings import Settings
 
 __all__ = [
     "ard_kernel",
+    "build_gp_layers",
     "compute_dtype",
     "kernel_factory",
     "likelihood_and_outputs",
@@ -60,6 +63,32 @@ def kernel_factory(
         return kernel
 
     return make
+
+
+def build_gp_layers(
+    X: np.ndarray,
+    num_outputs: int,
+    settings: Settings,
+    seed: int,
+    own: str | None = None,
+    *,
+    fixed_variance: bool = True,
+) -> list[GPLayer]:
+    """
+    Layers of the settings' sizes, kernel and inducing inputs.
+
+    :param own: see `kernel_factory`.
+    :param fixed_variance: see `kernel_factory`.
+    """
+    return build_layers(
+        X,
+        settings.hidden_dims(X.shape[1]),
+        num_outputs,
+        settings.num_inducing,
+        kernel_factory=kernel_factory(settings, own, fixed_variance=fixed_variance),
+        inducing_inputs=settings.inducing_inputs,
+        seed=seed,
+    )
 
 
 def compute_dtype(settings: Settings) -> str | None:

@@ -94,6 +94,7 @@ def recommended(
         # The exact GP chooses by the evidence.
         kernel="own" if name == "gp" or name.startswith("fitc") or name in _SAMPLED else "matern52",
         likelihood=likelihood,
+        inducing_inputs="greedy" if name in _FROM_NOISE else "kmeans",
         compute_dtype="float32",  # twice the steps in the same time
     )
     if name in _SAMPLED:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_deep.layers import build_layers
 from gpflow_deep.models import SampledDeepGP
 
-from .parts import kernel_factory, likelihood_and_outputs
+from .parts import build_gp_layers, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -38,14 +37,7 @@ def build_sampled(
     :param options: of `SampledDeepGP`: its chains and their sampler.
     """
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    layers = build_layers(
-        X,
-        settings.hidden_dims(X.shape[1]),
-        num_outputs,
-        settings.num_inducing,
-        kernel_factory=kernel_factory(settings, "rbf", fixed_variance=False),
-        seed=seed,
-    )
+    layers = build_gp_layers(X, num_outputs, settings, seed, "rbf", fixed_variance=False)
     return SampledDeepGP(
         layers,
         likelihood,

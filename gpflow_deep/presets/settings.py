@@ -67,6 +67,12 @@ class Settings:
         added=True,
         choices=("gaussian", "student-t", "bernoulli", "softmax"),
     )
+    inducing_inputs: str = _setting(
+        "kmeans",
+        "How the inducing inputs are chosen at the start: k-means, or greedily, by conditional variance.",
+        added=True,
+        choices=("kmeans", "greedy"),
+    )
     noise_floor: float = _setting(1e-6, "The noise variance is not less than this.", added=True)
     compute_dtype: str = _setting(
         "own",

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from gpflow_deep import posteriors
-from gpflow_deep.layers import build_layers
 from gpflow_deep.models import DeepGP
 
-from .parts import compute_dtype, kernel_factory, likelihood_and_outputs
+from .parts import build_gp_layers, compute_dtype, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
@@ -22,14 +21,7 @@ __all__ = ["fully_coupled", "mean_field", "stripes_and_arrow", "svgp"]
 
 def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, posterior: Any) -> DeepGP:
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    layers = build_layers(
-        X,
-        hidden_dims=settings.hidden_dims(X.shape[1]),
-        output_dim=num_outputs,
-        num_inducing=settings.num_inducing,
-        kernel_factory=kernel_factory(settings),
-        seed=seed,
-    )
+    layers = build_gp_layers(X, num_outputs, settings, seed)
     return DeepGP(
         layers,
         likelihood,

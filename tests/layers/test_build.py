@@ -10,9 +10,15 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import scale
 
-from gpflow_deep.initialisation import kmeans_inducing_inputs, linear_mean_function
+from gpflow_deep.initialisation import (
+    greedy_inducing_inputs,
+    kmeans_inducing_inputs,
+    linear_mean_function,
+)
 from gpflow_deep.layers import build_amortized_layers, build_layers, build_separate_layers
 
 X = np.random.default_rng(0).standard_normal((60, 3)) * [2.0, 1.0, 0.5]
@@ -168,6 +174,95 @@ def test_inducing_inputs_of_much_data(monkeypatch: pytest.MonkeyPatch) -> None:
     nearest = np.sqrt(((points[:, None] - Z) ** 2).sum(-1).min(1))
     assert nearest.max() < 0.4
     np.testing.assert_array_equal(Z, kmeans_inducing_inputs(points, 16, seed=0))
+
+
+# ---------------------------------------------------------------- greedy inducing inputs
+
+
+@given(
+    num_points=st.integers(2, 25),
+    num_inducing=st.integers(1, 12),
+    seed=st.integers(0, 100),
+    lengthscale=st.sampled_from([0.1, 1.0, 3.0]),
+)
+def test_every_greedy_input_is_the_least_certain_one(
+    num_points: int, num_inducing: int, seed: int, lengthscale: float
+) -> None:
+    """Conditional variances by dense solves; repeated rows and a variance that is not stationary."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((num_points, 2))
+    points = np.concatenate([points, points[: num_points // 2]])
+    kernel = gpflow.kernels.Matern32(lengthscales=lengthscale) * gpflow.kernels.Polynomial(2)
+    Z = greedy_inducing_inputs(points, num_inducing, kernel, seed=seed)
+    distinct = np.unique(points, axis=0)
+    assert len(Z) == len(np.unique(Z, axis=0)) == min(num_inducing, len(distinct))
+    assert {tuple(row) for row in Z} <= {tuple(row) for row in distinct}
+    K = kernel(distinct).numpy()
+    variance = kernel(distinct, full_cov=False).numpy()
+    for m, row in enumerate(Z):
+        if m:
+            Kz = kernel(Z[:m], distinct).numpy()
+            dense = np.linalg.solve(kernel(Z[:m]).numpy(), Kz)
+            variance = np.diag(K) - np.sum(Kz * dense, axis=0)
+        own = variance[np.all(distinct == row, axis=1)]
+        assert own >= variance.max() - 1e-5 * K.max()
+
+
+def test_greedy_inputs_of_a_kernel_that_is_certain_soon() -> None:
+    """A linear kernel knows all after as many rows as inputs: the others are any rows, and distinct."""
+    Z = greedy_inducing_inputs(X, 20, gpflow.kernels.Linear())
+    assert len(np.unique(Z, axis=0)) == 20
+    assert np.linalg.matrix_rank(Z[:3]) == 3
+    assert np.any(greedy_inducing_inputs(X, 20, gpflow.kernels.Linear(), seed=1)[3:] != Z[3:])
+
+
+def test_greedy_inputs_of_much_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_deep.initialisation._GREEDY_ROWS", 100)
+    points = np.random.default_rng(2).uniform(size=(2000, 2))
+    kernel = gpflow.kernels.Matern52(lengthscales=0.2)
+    Z = greedy_inducing_inputs(points, 16, kernel)
+    assert Z.shape == (16, 2) and not np.all(
+        Z == greedy_inducing_inputs(points, 16, kernel, seed=1)
+    )
+
+
+def test_greedy_inputs_leave_less_of_real_data_out() -> None:
+    """
+    The bound of a sparse GP is nearer to the evidence than by k-means where the kernel knows that most inputs
+    do not matter, which k-means does not.
+    """
+    X, y = load_diabetes(return_X_y=True)
+    X, Y = scale(X), scale(y)[:, None]
+    kernel = gpflow.kernels.Matern52(lengthscales=[1.0] * 3 + [50.0] * 7)
+    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=0.5).log_marginal_likelihood()
+
+    def gap(Z: np.ndarray) -> float:
+        return float(exact - gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=0.5).elbo())
+
+    for M in (30, 100, 200):
+        others = gap(kmeans_inducing_inputs(X, M))
+        assert 0.0 < gap(greedy_inducing_inputs(X, M, kernel)) < 0.95 * others
+
+
+def test_layers_with_greedy_inputs() -> None:
+    layers = build_layers(X, (2,), 1, (8, 5), inducing_inputs="greedy", white_noise=1e-3)
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(3, 3**0.5))
+    for layer, size in zip(layers, (8, 5), strict=True):
+        Z = greedy_inducing_inputs(X, size, kernel)
+        if layer is layers[1]:
+            Z = np.asarray(layers[0].mean_function(Z))
+        np.testing.assert_array_equal(layer.inducing_variable.Z, Z)
+
+
+def test_greedy_inputs_want_a_kernel_of_one_output() -> None:
+    shared = gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), 2)
+    for wrong in (shared, None, gpflow.kernels.Matern52):
+        with pytest.raises(TypeError, match="kernel: expected a GPflow kernel of one output"):
+            greedy_inducing_inputs(X, 5, wrong)
+    with pytest.raises(TypeError, match="kernel: expected a GPflow kernel of one output"):
+        build_layers(X, (2,), kernel_factory=lambda *_: shared, inducing_inputs="greedy")
+    with pytest.raises(ValueError, match="inducing_inputs: expected 'kmeans' or 'greedy', got 'k'"):
+        build_layers(X, (2,), inducing_inputs="k")
 
 
 # ---------------------------------------------------------------- what X may be
