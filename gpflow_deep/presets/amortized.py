@@ -151,7 +151,7 @@ def solve_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Ort
     """A sparse GP with half of its inducing points orthogonal to the others (Shi et al. 2020)."""
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     (layer,) = build_gp_layers(X, num_outputs, settings, seed)
-    Z = np.random.default_rng(seed).permutation(layer.inducing_variable.Z)
+    Z = np.random.default_rng(seed).permutation(layer.inducing_variable.Z)  # type: ignore[union-attr]
     half = len(Z) // 2
     return OrthogonalSVGP(
         layer.kernel,
