@@ -3,7 +3,7 @@ The default beside what else a user has, on many sets: log density, error, CRPS,
 
     python benchmarks/panel.py --output panel.jsonl                      # all; goes on where it was stopped
     python benchmarks/panel.py --output panel.jsonl --dataset boston --method default --splits 1 --seconds 60
-    python benchmarks/panel.py --output panel.jsonl --report
+    python benchmarks/panel.py --output panel.jsonl --report   # --method: of some; the splits they share
 
 Each fit is a process of its own, so that its memory is its own, and its seconds are of processor time: what
 else the machine does changes nothing. Regression sets come from the folder that GPFLOW_DEEP_DATA names,
@@ -289,16 +289,25 @@ def report(records: list[dict[str, Any]]) -> str:
 
 
 def _means(records: list[dict[str, Any]], score: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """Scores [data sets, methods], averaged over splits, NaN where there are none; methods, data sets."""
-    cells: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for record in records:
-        cells[record["dataset"], record["method"]].append(record[score])
+    """
+    Scores [data sets, methods], averaged over the splits of a set that all methods it was tried with have,
+    NaN where there are none; methods, data sets.
+    """
+    cells: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for record in records:  # of several runs the last counts
+        cells[record["dataset"], record["method"]][record["split"]] = record[score]
     # Those installed here in their order, then others.
     methods = list(dict.fromkeys([*METHODS, *(method for _, method in cells)]))
     methods = [method for method in methods if any(m == method for _, m in cells)]
     datasets = list(dict.fromkeys(dataset for dataset, _ in cells))
-    table = [[np.mean(cells.get((d, m), [np.nan])) for m in methods] for d in datasets]
-    return np.array(table), methods, datasets
+    table = np.full([len(datasets), len(methods)], np.nan)
+    for i, dataset in enumerate(datasets):
+        found = [set(cells[dataset, method]) for method in methods if (dataset, method) in cells]
+        common = set.intersection(*found)
+        for j, method in enumerate(methods):
+            if common and (dataset, method) in cells:
+                table[i, j] = np.mean([cells[dataset, method][split] for split in common])
+    return table, methods, datasets
 
 
 def _ranks(table: np.ndarray, methods: list[str]) -> str:
@@ -346,18 +355,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--dataset", action="append", choices=[*REGRESSION, *CLASSIFICATION])
-    parser.add_argument("--method", action="append", choices=METHODS)
+    parser.add_argument("--method", action="append")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    unknown = set(arguments.method or ()) - set(METHODS)
+    if unknown and not arguments.report:  # recorded ones need not be installed to be reported
+        parser.error(f"--method: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}.")
     if arguments.one:
         record = execute(*json.loads(arguments.one))
         with arguments.output.open("a") as file:
             file.write(json.dumps(record) + "\n")
     elif arguments.report:
-        print(report(read(arguments.output)))
+        records = [r for r in read(arguments.output) if r["budget"] <= arguments.seconds]
+        if arguments.method:
+            records = [r for r in records if r["method"] in arguments.method]
+        print(report(records))
     else:
         run_all(arguments)
 
