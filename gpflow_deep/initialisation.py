@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.base import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
+from .numerics.compiled import compiled
 from .validation import check_inputs, check_positive_integer, check_seed
 
 __all__ = [
@@ -79,6 +81,8 @@ def greedy_inducing_inputs(
     variance = np.array(kernel(rows, full_cov=False), np.float64)
     least = 4.0 * gpflow.config.default_jitter() * variance.max()
     number = min(num_inducing, len(rows))
+    # GPflow's kernels take milliseconds a call outside of a graph.
+    column = compiled(lambda row: kernel(row, rows)[0])
     basis = np.zeros((number, len(rows)))
     chosen: list[int] = []
     for m in range(number):
@@ -87,7 +91,7 @@ def greedy_inducing_inputs(
             others = np.flatnonzero(np.isfinite(variance))  # in random order
             chosen.extend(others[: number - m])
             break
-        covariance = np.asarray(kernel(rows[[row]], rows), np.float64)[0]
+        covariance = np.asarray(column(tf.constant(rows[[row]])), np.float64)
         basis[m] = (covariance - basis[:m, row] @ basis[:m]) / np.sqrt(variance[row])
         variance -= np.square(basis[m])
         variance[row] = -np.inf
