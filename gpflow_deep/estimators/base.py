@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -132,10 +132,12 @@ class DeepGPEstimator(BaseEstimator):
 
     def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
         likelihood = self._likelihood()
-        shallow, deep = [self.model], list[str]()
+        shallow: Sequence[str] = [self.model]
+        deep = ""
         if self.model == "auto":
             counts = np.array_equal(train.weights, np.rint(train.weights))
-            shallow, deep = candidates(likelihood, weights=not counts)
+            enough = held_out is not None  # fewer rows are overfitted by a predictive objective
+            shallow, deep = candidates(likelihood, predictive=counts and enough)
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         budget = Budget(self.time_limit)
@@ -174,9 +176,7 @@ class DeepGPEstimator(BaseEstimator):
         if deep and held_out is not None:
             chosen = select(shallow, deep, fit, train, held_out, self._tell)
         elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not self._is_classifier():
-            # A predictive objective overfits so few rows, and every family is fitted five times.
-            names = [*shallow, *deep[:1]]
-            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell)
+            chosen = cross_validate([*shallow, deep], fit, train, self.random_seed_, self._tell)
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None

@@ -53,7 +53,7 @@ def fit_family(
     :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
         time allows.
     :param seconds: not to be exceeded.
-    :param start: a fit whose parameters are the initial ones: of the same family and size, or an exact GP.
+    :param start: a fit of the same family, whose parameters are the initial ones.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -73,7 +73,7 @@ def fit_family(
             settings = scheduled(settings, steps or _MOST_STEPS)
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
-            take_over(model, start, train, settings, seed)
+            take_over(model, start)
         elif settings.likelihood in ("bernoulli", "softmax"):
             limit = None if seconds is None else _LABELS_SHARE * seconds
             start_from_labels(model, train, settings, seed, limit)

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpflow_deep.numerics.linalg import FactorisationError
-from gpflow_deep.presets import get
 from gpflow_deep.presets.exact import EXACT
 from gpflow_deep.training import TrainingError
 
@@ -20,13 +19,12 @@ from .stacking import stacking_weights
 
 __all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
 
-#: Families worth a try, by likelihood: those of a single layer, which are fitted to their end, and deep ones.
-#: A predictive objective overfits classes.
-_FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "gaussian": (EXACT, ("mean-field", "dspp")),
-    "student-t": (("svgp",), ("mean-field", "dspp")),
-    "bernoulli": (("svgp",), ("mean-field",)),
-    "softmax": (("svgp",), ("mean-field",)),
+#: Families of a single layer that are worth a try, by likelihood.
+_SHALLOW = {
+    "gaussian": EXACT,
+    "student-t": ("svgp",),
+    "bernoulli": ("svgp",),
+    "softmax": ("svgp",),
 }
 
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
@@ -84,35 +82,35 @@ class Budget:
             self._left = max(self._left - seconds, 1e-3)
 
 
-def candidates(likelihood: str, weights: bool) -> tuple[list[str], list[str]]:
+def candidates(likelihood: str, predictive: bool) -> tuple[tuple[str, ...], str]:
     """
-    The families that are worth a try: those of a single layer, and deep ones.
+    The families that are worth a try: those of a single layer, and a deep one.
+
+    A model trained for its predictive density mixes best with exact GPs, as it errs elsewhere; of classes it
+    learns too much.
 
     :param likelihood: as `Settings.likelihood` has it.
-    :param weights: whether rows have weights that are no counts, which not all take.
+    :param predictive: whether there are rows enough for such a model, and weights, if any, are counts.
     """
-    shallow, deep = (
-        [name for name in names if get(name).weights or not weights]
-        for names in _FAMILIES[likelihood]
-    )
-    return shallow, deep
+    predictive &= likelihood in ("gaussian", "student-t")
+    return _SHALLOW[likelihood], "dspp" if predictive else "mean-field"
 
 
 def select(
     shallow: Sequence[str],
-    deep: Sequence[str],
+    deep: str,
     fit: Fit,
     train: Rows,
     held_out: Rows,
     tell: Callable[[str], None],
 ) -> Mixed:
     """
-    Fit the single-layer families to their end and the deep ones, from there, for a short time; let the best
-    of those that are trained by steps go on to its end, and mix all by stacking weights. A family that fails
-    is left out.
+    Fit the single-layer families, and the deep one with all the time that is left, or, if one of the others
+    is trained by steps too, for a short time before the better of both goes on; mix all by stacking weights.
+    A family that fails is left out.
 
-    :param shallow: the families of a single layer; the deep ones start from the first if it is an exact GP.
-    :param deep: the others.
+    :param shallow: the families of a single layer.
+    :param deep: the other.
     :param fit: trains one.
     :param train: rows to train on.
     :param held_out: rows to judge by.
@@ -131,10 +129,12 @@ def select(
 
     for name in shallow:
         attempt(name, "whole", time=_SHARE)
-    start = tried.fitted(shallow[0]) if shallow[0] in EXACT else None
-    for name in deep:
-        attempt(name, "short", steps=_SHORT, time=_SHARE, start=start)
-    if best := tried.best([name for name in (*shallow, *deep) if name not in EXACT]):
+    rivals = [name for name in shallow if name not in EXACT]
+    if not rivals:
+        attempt(deep, "whole")
+        return tried.mixed()
+    attempt(deep, "short", steps=_SHORT, time=_SHARE)
+    if best := tried.best([*rivals, deep]):
         attempt(best, "whole", start=tried.fitted(best))
     return tried.mixed()
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from scipy.linalg import solve_triangular
 
-from gpflow_deep.initialisation import greedy_inducing_inputs
 from gpflow_deep.posteriors import MeanField
 from gpflow_deep.presets import Settings
 from gpflow_deep.presets.exact import ExactGP
@@ -19,31 +18,24 @@ from .evidence import fit_exact
 from .fitted import FittedModel, variables_of
 from .rows import Rows
 
-__all__ = ["start_from_labels", "take_over"]
+__all__ = ["start_as_sparse_gp", "start_from_labels", "take_over"]
 
 _ROWS = 10_000  # projected at a time
 _LABELLED_ROWS = 400  # tell the hyperparameters
 _SCALES = (1.0, 2.0, 4.0, 8.0)  # of functions whose signs are the labels
 
 
-def take_over(model: Any, start: FittedModel, rows: Rows, settings: Settings, seed: int) -> None:
+def take_over(model: Any, start: FittedModel) -> None:
     """
     Give a model the initial values that an earlier fit of the same data has for it.
 
     :param model: as it was built.
-    :param start: of the same family: its parameters of the same shapes are taken over. An exact GP: a
-        mean-field model whose hidden layers pass the inputs on starts as a sparse approximation of it.
-    :param rows: to train on, standardised.
-    :param settings: of the model.
-    :param seed: of what is drawn.
+    :param start: of the same family: its parameters of the same shapes are taken over.
     """
-    if not isinstance(start.model, ExactGP):
-        new = variables_of(model)
-        for path, old in start.variables().items():
-            if path in new and new[path].shape == old.shape:
-                new[path].assign(old)
-    elif _can_start_as_sparse_gp(model, rows):
-        _start_as_sparse_gp(model, start.model, rows, settings, seed)
+    new = variables_of(model)
+    for path, old in start.variables().items():
+        if path in new and new[path].shape == old.shape:
+            new[path].assign(old)
 
 
 def start_from_labels(
@@ -66,7 +58,7 @@ def start_from_labels(
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
     gaussian = replace(settings, likelihood="gaussian")
     exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds)
-    _start_as_sparse_gp(model, exact, labelled, settings, seed)
+    start_as_sparse_gp(model, exact, labelled)
     variance, batch = model.layers[-1].kernel.variance, (rows.X[some], rows.Y[some])
     variances = [scale**2 * variance.numpy() for scale in _SCALES]
     bounds = []
@@ -82,20 +74,13 @@ def _can_start_as_sparse_gp(model: Any, rows: Rows) -> bool:
     )
 
 
-def _start_as_sparse_gp(
-    model: Any, exact: ExactGP, rows: Rows, settings: Settings, seed: int
-) -> None:
+def start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
     """
-    The exact GP's hyperparameters, inducing inputs by its kernel, and in the last layer the best q there is
-    for them there (Titsias 2009, Eq. 10), whitened: with the projections A [N, M] of the rows,
+    The exact GP's hyperparameters, and in the last layer the best q there is for them at its inducing inputs
+    (Titsias 2009, Eq. 10), whitened: with the projections A [N, M] of the rows,
 
     .. math:: S^{-1} = I + A^T A / \\sigma^2, \\quad m = S A^T Y / \\sigma^2.
     """
-    if settings.inducing_inputs == "greedy":
-        M = model.layers[0].num_inducing
-        Z = greedy_inducing_inputs(rows.X, M, exact.kernel, seed=seed)
-        for layer in model.layers:  # all of which have the inputs passed on
-            layer.inducing_variable.Z.assign(Z)
     for layer in model.layers:
         layer.kernel.lengthscales.assign(exact.kernel.lengthscales)
     last, q = model.layers[-1], model.inducing_posterior

@@ -17,8 +17,7 @@ from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load
 from gpflow_deep.estimators.classifier import member_probabilities
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import distinct_rows
-from gpflow_deep.estimators.starting import start_from_labels, take_over
-from gpflow_deep.initialisation import greedy_inducing_inputs
+from gpflow_deep.estimators.starting import start_as_sparse_gp, start_from_labels
 from gpflow_deep.presets import Settings, get, recommended
 from gpflow_deep.presets.parts import pseudo_targets
 from gpflow_deep.training import TrainingError
@@ -274,14 +273,11 @@ def test_deep_models_start_as_the_sparse_approximation_of_an_exact_gp() -> None:
     exact = DeepGPRegressor("gp", validation_fraction=0.0, kernel="rbf", random_state=0).fit(X, y)
     (start,) = exact.members_
     rows = exact._scaled(distinct_rows(X, y[:, None], None))
-    for weights, way in ((np.ones(200), "kmeans"), (np.arange(200) % 3 + 1.0, "greedy")):
-        settings = Settings(num_layers=1, num_inducing=20, kernel="rbf", inducing_inputs=way)
+    settings = Settings(num_layers=1, num_inducing=20, kernel="rbf")
+    for weights in (np.ones(200), np.arange(200) % 3 + 1.0):
         weighted = rows._replace(weights=weights)
         model = presets.build("svgp", rows.X, rows.Y, settings)
-        take_over(model, start, weighted, settings, seed=0)
-        if way == "greedy":
-            Z = greedy_inducing_inputs(rows.X, 20, start.model.kernel)
-            np.testing.assert_array_equal(model.layers[0].inducing_variable.Z, Z)
+        start_as_sparse_gp(model, start.model, weighted)
         again = weighted.repeated("svgp")
         sparse = gpflow.models.SGPR(
             (again.X, again.Y),
@@ -295,15 +291,9 @@ def test_deep_models_start_as_the_sparse_approximation_of_an_exact_gp() -> None:
         num_layers=2, hidden_dim=2, num_inducing=60, kernel="rbf", hidden_scale=1e-4
     )
     deep = presets.build("mean-field", rows.X, rows.Y, settings)
-    take_over(deep, start, rows, settings, seed=0)
+    start_as_sparse_gp(deep, start.model, rows)
     mean, _ = deep.predict_f(rows.X)
     assert np.sqrt(np.mean((mean - start.model.predict_f(rows.X)[0]) ** 2)) < 0.2
-    # A hidden layer that does not keep the inputs has no use for it.
-    settings = Settings(hidden_dim=1, num_inducing=9)
-    narrow = presets.build("mean-field", rows.X, rows.Y, settings)
-    before = narrow.likelihood.variance.numpy()
-    take_over(narrow, start, rows, settings, seed=0)
-    assert narrow.likelihood.variance.numpy() == before
 
 
 @pytest.mark.parametrize("posterior", ["factorised", "global-inducing"])
