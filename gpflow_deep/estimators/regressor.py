@@ -25,11 +25,11 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     distributions in the units of the data.
 
     With ``model="auto"`` two exact GPs (of at most 5000 rows, drawn at random where there are more), a smooth
-    and a rough one, are fitted, and deep families that start from the first for a short time; the best of
-    these by log density on held-out rows is trained to the end, and all are mixed by stacking weights. With
-    fewer than 200 rows none are held out: families are compared by cross-validation, and below 30 "auto" is
-    an exact GP. Rows of the same input and target count as one of twice the weight; the order of rows does
-    not matter.
+    and a rough one, are fitted, then a deep sigma point process with the time that is left, and mixed by
+    their log densities on held-out rows (stacking). With fewer than 200 rows none are held out: the exact GPs
+    and a mean-field deep GP are compared by cross-validation, and below 30 "auto" is an exact GP. Where
+    weights are no counts, a mean-field deep GP stands in for the sigma point process. Rows of the same input
+    and target count as one of twice the weight; the order of rows does not matter.
 
     >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
     >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)

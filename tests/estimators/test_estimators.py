@@ -127,7 +127,7 @@ def test_one_wild_cell_does_not_ruin_the_fit_unsaid() -> None:
 
 
 def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["mean-field"]))
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "mean-field"))
     X, y = _data(250)
     X_test, y_test = _data(300, seed=8)
     options: dict[str, Any] = dict(steps=60, num_inducing=20, random_state=0)
@@ -144,7 +144,7 @@ def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.Monk
 
 
 def test_a_family_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["mean-field"]))
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "mean-field"))
     real = base.fit_family
 
     def failing(name: str, *arguments: Any, **options: Any) -> Any:
@@ -213,15 +213,23 @@ def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.Monke
 def test_auto_keeps_to_its_time() -> None:
     """But for the compilation of each family's first step."""
     fitted = DeepGPRegressor(time_limit=2.0, num_inducing=8, random_state=0).fit(*_data(250))
-    assert {tried["name"] for tried in fitted.report_} == {"gp", "rough-gp", "mean-field", "dspp"}
+    assert {tried["name"] for tried in fitted.report_} == {"gp", "rough-gp", "dspp"}
     assert all(tried["log_density"] is not None for tried in fitted.report_)
     steps = [m.report["steps"] for m in fitted.members_ if "steps" in m.report]
     assert all(number < 1000 for number in steps)
     np.testing.assert_allclose(fitted.weights_.sum(), 1.0)
 
 
+def test_auto_with_weights_that_are_no_counts() -> None:
+    """A predictive objective cannot take them."""
+    X, y = _data(250)
+    options: dict[str, Any] = dict(time_limit=0.5, num_inducing=8, random_state=0)
+    fitted = DeepGPRegressor(**options).fit(X, y, sample_weight=np.full(250, 0.5))
+    assert {tried["name"] for tried in fitted.report_} == {"gp", "rough-gp", "mean-field"}
+
+
 def test_few_rows_are_cross_validated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "candidates", lambda *_, **__: (["svgp"], ["solve-gp"]))
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "solve-gp"))
     monkeypatch.setattr(selection, "_FOLDS", 2)
     X, y = _data(40)
     fitted = DeepGPRegressor("auto", **_QUICK | {"steps": 20}).fit(X, y)
@@ -260,6 +268,13 @@ def test_models_of_classes_start_from_an_exact_gp_of_the_labels(num_classes: int
     np.testing.assert_allclose(f, scale * expected, atol=0.01)
     found = np.argmax(f, axis=1) if num_classes > 2 else f[:, 0] > 0
     assert np.mean(found == rows.Y[:, 0]) > 0.9
+    # A hidden layer that does not keep the inputs has no use for it.
+    narrow = get("mean-field").build(
+        rows.X, rows.Y, replace(settings, num_layers=2, hidden_dim=1), 0
+    )
+    before = narrow.elbo((rows.X, rows.Y))
+    start_from_labels(narrow, rows, settings, seed=0, seconds=None)
+    np.testing.assert_allclose(narrow.elbo((rows.X, rows.Y)), before, rtol=0.1)
     if num_classes == 2:  # of more the bound is drawn
         bound = float(model.elbo((rows.X, rows.Y)))
         for other in {1.0, 2.0, 4.0, 8.0} - {float(np.round(scale))}:
