@@ -100,9 +100,13 @@ def predictive(metric: str) -> str:
     return _table(["data set", *models], rows)
 
 
+_MINUTE = 60.0
+
 #: What the panel compares, as its files and its readers call it.
 _PEERS = {
     "default": "our default",
+    "gp": "exact GP",
+    "svgp": "sparse GP",
     "boosting": "gradient boosting",
     "forest": "random forest",
     "ngboost": "NGBoost",
@@ -115,18 +119,21 @@ _GPS = {
     "gpytorch-deep-gp": "GPyTorch, deep GP",
     "gpytorch-dspp": "GPyTorch, DSPP",
 }
+_CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "forest")}
 
 
-def panel(metric: str, peers: dict[str, str] = _PEERS) -> tuple[list[str], np.ndarray]:
+def panel(
+    metric: str, peers: dict[str, str] = _PEERS, classes: bool = False
+) -> tuple[list[str], np.ndarray]:
     """
-    Regression sets, and scores [sets, peers]: means over the splits that all of the peers have.
+    Sets, and scores [sets, peers] with a minute for a fit: means over the splits that all of the peers have.
 
     Of several runs the last counts.
     """
     found = {
         (run["dataset"], run["method"], run["split"]): run[metric]
         for run in _runs("panel.jsonl")
-        if "crps" in run
+        if ("crps" not in run) == classes and run["budget"] <= _MINUTE
     }
     datasets, table = [], []
     for dataset in dict.fromkeys(dataset for dataset, *_ in found):
@@ -139,9 +146,9 @@ def panel(metric: str, peers: dict[str, str] = _PEERS) -> tuple[list[str], np.nd
     return datasets, np.array(table)
 
 
-def panel_scores(metric: str, peers: dict[str, str] = _PEERS) -> str:
+def panel_scores(metric: str, peers: dict[str, str] = _PEERS, classes: bool = False) -> str:
     """A line a data set."""
-    datasets, table = panel(metric, peers)
+    datasets, table = panel(metric, peers, classes)
     rows = [[dataset, *(f"{score:.3g}" for score in row)] for dataset, row in zip(datasets, table)]
     return _table(["data set", *peers.values()], rows)
 
@@ -172,6 +179,27 @@ def panel_summary(peers: dict[str, str] = _PEERS) -> str:
     )
 
 
+def panel_longer() -> str:
+    """Log density of the default and the exact GP with one minute and with five, on the splits run so."""
+    found = {
+        (run["dataset"], run["method"], run["split"], run["budget"] > _MINUTE): run["log_density"]
+        for run in _runs("panel.jsonl")
+    }
+    rows = []
+    for dataset, method, split, longer in found:
+        if not longer or method != "default":
+            continue
+        cells = [
+            found[dataset, method, split, time]
+            for method in ("default", "gp")
+            for time in (False, True)
+        ]
+        trees = [found[dataset, method, split, False] for method in ("boosting", "forest")]
+        rows.append([dataset, *(f"{score:.3f}" for score in cells + trees)])
+    columns = ("our default, 1 min", "5 min", "exact GP, 1 min", "5 min")
+    return _table(["data set", *columns, "gradient boosting", "random forest"], rows)
+
+
 _IN_README = re.compile(r"(?<=<!-- panel -->\n).*?(?=<!-- end of panel -->)", flags=re.S)
 
 
@@ -194,6 +222,8 @@ def write(folder: Path) -> None:
         ("panel-rmse", panel_scores("rmse")),
         ("panel-gps-summary", panel_summary(_GPS)),
         ("panel-gps-log-density", panel_scores("log_density", _GPS)),
+        ("panel-classes", panel_scores("log_density", _CLASSIFIERS, classes=True)),
+        ("panel-longer", panel_longer()),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
 
