@@ -47,12 +47,12 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
         "",
     ),
     "greedy": (
-        dict(likelihood_variance=1.0, learning_rate=0.1, inducing_inputs="greedy"),
+        dict(likelihood_variance=1.0, learning_rate=0.1, inducing_init="greedy"),
         "",
     ),
     "greedy by an exact GP": (dict(likelihood_variance=1.0, learning_rate=0.1), "greedy by GP"),
     "lengthscales of an exact GP": (dict(likelihood_variance=1.0, learning_rate=0.1), "GP"),
-    "from an exact GP": (dict(inducing_inputs="kmeans"), "started"),
+    "from an exact GP": (dict(inducing_init="kmeans"), "started"),
     "skip connections": (dict(likelihood_variance=1.0, learning_rate=0.1), "skip"),
 }
 REFERENCE = "noise 1, rate 0.1"  # the preset's

@@ -186,6 +186,7 @@ COMMON: dict[str, Argument] = {
     **{name: Argument(None, "anything") for name in ("full_cov", "full_output_cov")},
     **_one("marginal", "estimator", kind="choice"),
     **_one("global", "inducing", kind="choice"),
+    **_one("greedy", "inducing_init", kind="choice"),
     **_one("analytic", "marginalisation", kind="choice"),
     **_one("AR1", "amortization", kind="choice"),
     **_one("float32", "compute_dtype", kind="choice"),

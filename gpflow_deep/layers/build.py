@@ -46,7 +46,7 @@ def build_layers(
     kernel_factory: KernelFactory | Kernel | None = None,
     white_noise: float | None = None,
     whiten: bool = True,
-    inducing_inputs: str = "kmeans",
+    inducing_init: str = "kmeans",
     seed: int = 0,
 ) -> list[GPLayer]:
     """
@@ -72,12 +72,12 @@ def build_layers(
         which every layer gets a copy.
     :param white_noise: variance of a ``White`` kernel to add in hidden layers; none by default.
     :param whiten: see :class:`GPLayer`.
-    :param inducing_inputs: how those of the first layer are chosen: ``"kmeans"``, as the papers do, or
+    :param inducing_init: how the first layer's inducing inputs are chosen: ``"kmeans"``, as the papers do, or
         ``"greedy"`` (:func:`~gpflow_deep.initialisation.greedy_inducing_inputs`) under its kernel, of one
         output.
     :param seed: seed of k-means.
     :raises ValueError: where X is not a finite, non-empty matrix, or a width or ``white_noise`` is not
-        positive, or white noise is to be added to a multi-output kernel, or ``inducing_inputs`` is another
+        positive, or white noise is to be added to a multi-output kernel, or ``inducing_init`` is another
         word.
     :raises TypeError: where X are no numbers, ``hidden_dims`` no sequence, ``kernel_factory`` a kernel's
         class, or what it makes no kernel.
@@ -86,7 +86,7 @@ def build_layers(
     widths = _widths(hidden_dims, output_dim)
     sizes = _per_layer(num_inducing, len(widths))
     make_kernel = _kernel_maker(kernel_factory) or _ard_squared_exponential
-    check_choice(inducing_inputs, "inducing_inputs", ("kmeans", "greedy"))
+    check_choice(inducing_init, "inducing_init", ("kmeans", "greedy"))
     if white_noise is not None:
         white_noise = check_positive_number(white_noise, "white_noise")
 
@@ -97,7 +97,7 @@ def build_layers(
         if index == 0:
             centres = {
                 size: kmeans_inducing_inputs(X, size, seed=seed)
-                if inducing_inputs == "kmeans"
+                if inducing_init == "kmeans"
                 else greedy_inducing_inputs(X, size, kernel, seed=seed)
                 for size in set(sizes)
             }

@@ -127,7 +127,7 @@ def dspp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepSig
         num_outputs,
         _sizes(settings),
         kernel_factory=kernel_factory(settings),
-        inducing_inputs=settings.inducing_inputs,
+        inducing_init=settings.inducing_init,
         seed=seed,
     )
     return DeepSigmaPointProcess(

@@ -86,7 +86,7 @@ def build_gp_layers(
         num_outputs,
         settings.num_inducing,
         kernel_factory=kernel_factory(settings, own, fixed_variance=fixed_variance),
-        inducing_inputs=settings.inducing_inputs,
+        inducing_init=settings.inducing_init,
         seed=seed,
     )
 

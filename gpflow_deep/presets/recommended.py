@@ -96,7 +96,7 @@ def recommended(
         kernel="own" if name == "gp" or name.startswith("fitc") or name in _SAMPLED else "matern52",
         likelihood=likelihood,
         # Of classes, whose inputs are often many, k-means was as good or better.
-        inducing_inputs="greedy" if name in _STRUCTURED and not classes else "kmeans",
+        inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
         compute_dtype="float32",  # twice the steps in the same time
     )
     if name in _SAMPLED:

@@ -67,7 +67,7 @@ class Settings:
         added=True,
         choices=("gaussian", "student-t", "bernoulli", "softmax"),
     )
-    inducing_inputs: str = _setting(
+    inducing_init: str = _setting(
         "kmeans",
         "How the inducing inputs are chosen at the start: k-means, or greedily, by conditional variance.",
         added=True,

@@ -245,7 +245,7 @@ def test_greedy_inputs_leave_less_of_real_data_out() -> None:
 
 
 def test_layers_with_greedy_inputs() -> None:
-    layers = build_layers(X, (2,), 1, (8, 5), inducing_inputs="greedy", white_noise=1e-3)
+    layers = build_layers(X, (2,), 1, (8, 5), inducing_init="greedy", white_noise=1e-3)
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(3, 3**0.5))
     for layer, size in zip(layers, (8, 5), strict=True):
         Z = greedy_inducing_inputs(X, size, kernel)
@@ -260,9 +260,9 @@ def test_greedy_inputs_want_a_kernel_of_one_output() -> None:
         with pytest.raises(TypeError, match="kernel: expected a GPflow kernel of one output"):
             greedy_inducing_inputs(X, 5, wrong)
     with pytest.raises(TypeError, match="kernel: expected a GPflow kernel of one output"):
-        build_layers(X, (2,), kernel_factory=lambda *_: shared, inducing_inputs="greedy")
-    with pytest.raises(ValueError, match="inducing_inputs: expected 'kmeans' or 'greedy', got 'k'"):
-        build_layers(X, (2,), inducing_inputs="k")
+        build_layers(X, (2,), kernel_factory=lambda *_: shared, inducing_init="greedy")
+    with pytest.raises(ValueError, match="inducing_init: expected 'kmeans' or 'greedy', got 'k'"):
+        build_layers(X, (2,), inducing_init="k")
 
 
 # ---------------------------------------------------------------- what X may be
