@@ -30,6 +30,8 @@ __all__ = ["EXACT", "ExactGP", "exact_gp", "rough_gp"]
 #: The presets that are exact GPs.
 EXACT = ("gp", "rough-gp")
 
+_BLOCK = 1000  # rows of a triangular system that are solved at once
+
 
 class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     r"""
@@ -109,7 +111,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean [1, N, P], and the variance [1, N, 1] or the covariance [1, 1, N, N] of every output."""
         scale, alpha = prepared
-        A = tf.linalg.triangular_solve(scale, self.kernel(self.inputs, Xnew))
+        A = _solve(scale, self.kernel(self.inputs, Xnew))
         mean = tf.matmul(A, alpha, transpose_a=True)[None]
         prior = self.kernel(Xnew, full_cov=full_cov)
         if full_cov:
@@ -154,6 +156,21 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
         residuals = tf.matmul(inverse, alpha, transpose_a=True)
         return tf.square(residuals) / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+
+
+def _solve(factor: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """
+    ``factor^-1 columns`` for a lower triangular factor [N, N], a block of rows after the other: most of the
+    work is then in matrix products, which use all cores, where TensorFlow's solver uses one.
+    """
+    blocks: list[tf.Tensor] = []
+    for start in range(0, factor.shape[0], _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        part = columns[rows]
+        if blocks:
+            part -= tf.matmul(factor[rows, :start], tf.concat(blocks, axis=0))
+        blocks.append(tf.linalg.triangular_solve(factor[rows, rows], part))
+    return tf.concat(blocks, axis=0)
 
 
 def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:

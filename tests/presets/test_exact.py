@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import pytest
 
+from gpflow_deep.presets import exact as exact_module
 from gpflow_deep.presets.exact import ExactGP
 
 
-def test_it_is_gpflows_gpr() -> None:
+@pytest.mark.parametrize("block", [1000, 20, 7, 1])
+def test_it_is_gpflows_gpr(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(exact_module, "_BLOCK", block)
     rng = np.random.default_rng(0)
     X, Y, Xnew = rng.normal(size=(20, 2)), rng.normal(size=(20, 2)), rng.normal(size=(5, 2))
     exact = ExactGP((X, Y), gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1))
