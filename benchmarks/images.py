@@ -211,6 +211,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
         "channels": o.channels,
         "num_inducing": o.num_inducing if method == "global-inducing" else None,
         "steps": o.steps,
+        "learning_rate": o.learning_rate,
         "loss_per_point": float(np.mean(losses)),
         "accuracy": metrics.accuracy(test_labels, probabilities),
         "log_loss": metrics.log_loss(test_labels, probabilities),
