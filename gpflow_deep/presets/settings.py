@@ -69,7 +69,7 @@ class Settings:
     )
     inducing_init: str = _setting(
         "kmeans",
-        "How the inducing inputs are chosen at the start: k-means, or greedily, by conditional variance.",
+        "How inducing inputs that GPs share are chosen: k-means, or greedily, by conditional variance.",
         added=True,
         choices=("kmeans", "greedy"),
     )
