@@ -1,4 +1,4 @@
-"""Which families: short fits of several, the best trained to its end, and all mixed."""
+"""Which families: fits of several, and all of them mixed."""
 
 from __future__ import annotations
 
