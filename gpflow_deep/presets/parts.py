@@ -92,7 +92,7 @@ def build_gp_layers(
 
 
 def compute_dtype(settings: Settings) -> str | None:
-    """What :class:`~gpflow_deep.models.DeepGP` takes by this name."""
+    """What models take by this name."""
     return None if settings.compute_dtype == "own" else settings.compute_dtype
 
 

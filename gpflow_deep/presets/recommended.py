@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .exact import EXACT
 from .registry import get
 from .settings import Settings
 
@@ -97,7 +98,8 @@ def recommended(
         likelihood=likelihood,
         # Of classes, whose inputs are often many, k-means was as good or better.
         inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
-        compute_dtype="float32",  # twice the steps in the same time
+        # Twice the steps in the same time; an exact GP's precision follows its noise.
+        compute_dtype="own" if name in EXACT else "float32",
     )
     if name in _SAMPLED:
         # Chains follow hyperparameters at a distance, and small batches would be their noise.

@@ -76,7 +76,7 @@ class Settings:
     noise_floor: float = _setting(1e-6, "The noise variance is not less than this.", added=True)
     compute_dtype: str = _setting(
         "own",
-        "Of products over points in structured models; own: that of the parameters.",
+        "Of products over points in structured models and exact GPs; own: that of the parameters.",
         added=True,
         choices=("own", "float32", "float64"),
     )

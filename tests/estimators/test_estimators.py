@@ -241,6 +241,26 @@ def test_few_rows_are_cross_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [tried["name"] for tried in classes.report_] == ["svgp"]
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "noise", "expected"),
+    [(1100, 0.3, "float32"), (1100, 1e-4, "float64"), (300, 0.3, "float64")],
+)
+def test_exact_gps_predict_in_float32_where_noise_hides_it(
+    num_rows: int, noise: float, expected: str
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(num_rows, 2))
+    y = np.sin(2.0 * X[:, 0]) + noise * rng.normal(size=num_rows)
+    options = dict(time_limit=5.0, validation_fraction=0.0, kernel="rbf", random_state=0)
+    fitted = DeepGPRegressor("gp", **options).fit(X, y)
+    (member,) = fitted.members_
+    assert member.settings.compute_dtype == member.model.compute_dtype == expected
+    _, sd = fitted.predict(X[:200], return_std=True)
+    member.model.compute_dtype, member._posterior = "float64", None
+    _, expected_sd = fitted.predict(X[:200], return_std=True)
+    np.testing.assert_allclose(sd, expected_sd, rtol=5e-4)
+
+
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_models_of_classes_start_from_an_exact_gp_of_the_labels(num_classes: int) -> None:
     """Functions are a multiple of the labels' sparse GP, the multiple that the bound likes best."""

@@ -35,6 +35,41 @@ def test_it_is_gpflows_gpr(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     np.testing.assert_allclose(np.cov(draws[..., 0], rowvar=False), covariance[0], atol=0.03)
 
 
+@pytest.mark.parametrize("block", [1000, 70])
+def test_float32_changes_variances_by_a_thousandth(
+    monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Of an observation's, at about the least noise for which the estimators take it, at the data too."""
+    monkeypatch.setattr(exact_module, "_BLOCK", block)
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1500, 3))
+    Y = np.sin(X[:, :2]) + 0.1 * rng.normal(size=(1500, 2))
+    Xnew = np.concatenate([X[:100], rng.normal(size=(100, 3)), 5.0 * rng.normal(size=(100, 3))])
+    for kernel in (gpflow.kernels.Matern52(2.0), gpflow.kernels.Matern12(2.0)):
+        double, mixed = (
+            ExactGP((X, Y), kernel, gpflow.likelihoods.Gaussian(0.01), compute_dtype=dtype)
+            for dtype in ("float64", "float32")
+        )
+        assert len(mixed.posterior().cache.inverse) == 1500 and not len(
+            double.posterior().cache.inverse
+        )
+        for ours in (mixed, mixed.posterior()):
+            mean, variance = ours.predict_y(Xnew)
+            expected_mean, expected_variance = double.predict_y(Xnew)
+            np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
+            np.testing.assert_allclose(variance, expected_variance, rtol=1e-3)
+            for mine, theirs in zip(
+                ours.predict_f(Xnew, full_cov=True), double.predict_f(Xnew, full_cov=True)
+            ):
+                np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_wrong_precision() -> None:
+    parts = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian()
+    with pytest.raises(ValueError, match="compute_dtype: expected 'float32' or"):
+        ExactGP((np.ones((2, 1)), np.ones((2, 1))), *parts, compute_dtype="float16")
+
+
 def test_rows_that_count_several_times() -> None:
     rng = np.random.default_rng(1)
     X, Y, times = (
