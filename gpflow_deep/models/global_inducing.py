@@ -143,7 +143,7 @@ class GlobalInducingDeepGP(InducingChainModel):
 
     def _propagate_inducing(self, noise: Sequence[tf.Tensor], training: bool = False) -> Chain:
         """Algorithm 2, its lines on U."""
-        remaining, chain = list(noise), Chain([], [], [], [], [])
+        remaining, chain = list(noise), Chain([], [], [], [], [], [])
         U = None
         for layer, q in zip(self.layers, self.inducing_posteriors):
             if layer.inducing_variable is not None:

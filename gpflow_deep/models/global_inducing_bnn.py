@@ -180,7 +180,7 @@ class GlobalInducingBNN(InducingChainModel):
 
     def _propagate_inducing(self, noise: Sequence[tf.Tensor], training: bool = False) -> Chain:
         """Algorithm 1: condition, sample, apply."""
-        remaining, chain = list(noise), Chain([], [], [], [], [])
+        remaining, chain = list(noise), Chain([], [], [], [], [], [])
         U0 = self.inducing_inputs
         path = None if U0 is None else walk_network(self.layers, tf.convert_to_tensor(U0)[None])
         outputs = None
@@ -199,10 +199,13 @@ class GlobalInducingBNN(InducingChainModel):
             chain.divergences.append(precision.kl)
             if training and _draws_outputs(q) and index < self._num_sampled:
                 chain.draws.append(None)
+                chain.noise.append(())
                 weights = conditional.mean  # no posterior above looks at what it makes of U
             elif remaining:
-                weights = conditional.sample(_take(remaining, q.noise_shapes(None)))
+                own = _take(remaining, q.noise_shapes(None))
+                weights = conditional.sample(own)
                 chain.draws.append(weights)
+                chain.noise.append(own)
             else:
                 break
             outputs = None if U is None else layer.apply(U, weights)

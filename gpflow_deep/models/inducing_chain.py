@@ -45,9 +45,8 @@ class Chain(NamedTuple):
     """Whitened inducing outputs [S, T, M], or weights [S, T, D], of all random layers but perhaps the last;
     ``None`` where a layer's outputs are drawn instead, point by point."""
 
-    log_ratios: list[
-        tf.Tensor
-    ]  # log p - log q of the prior precisions' draws, [S or 1], of weights
+    noise: list[tuple[tf.Tensor, ...]]  # the standard normals of each draw
+    log_ratios: list[tf.Tensor]  # log p - log q of the prior precisions' draws, [S or 1]
     divergences: list[tf.Tensor]  # their KL divergences, [1]
 
     @property
@@ -173,8 +172,8 @@ class InducingChainModel(VariationalDeepGPModel):
         if self.estimator != "monte_carlo":
             return _analytic_divergence(prepared)
         terms = [-ratio for ratio in prepared.log_ratios]
-        for q, draws in zip(prepared.conditionals, prepared.draws):
-            terms.append(q.prior_kl() if draws is None else -q.log_ratio(draws))
+        for q, draws, noise in zip(prepared.conditionals, prepared.draws, prepared.noise):
+            terms.append(q.prior_kl() if draws is None else -q.log_ratio(draws, noise))
         return _average(terms)
 
     # Predictions.
@@ -267,6 +266,7 @@ def condition_gps(
     own = tuple(tf.cast(noise.pop(0), U.dtype) for _ in range(q.num_noise))
     v = conditional.sample(own)
     chain.draws.append(v)
+    chain.noise.append(own)
     u = mean + rows_times(v, conditional.prior_factor, transpose=True)
     return tf.linalg.matrix_transpose(u)
 

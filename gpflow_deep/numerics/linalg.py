@@ -30,7 +30,12 @@ __all__ = [
     "solve_rows",
     "squared_distances",
     "squared_norms",
+    "weighted_grams",
 ]
+
+
+# Of matrices that are inverted by halves: how many there are, and their rows.
+_MANY, _SMALL, _LARGE = 64, 32, 128
 
 
 class FactorisationError(ValueError):
@@ -58,7 +63,16 @@ def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> 
     """
     wide = tf.cast(matrix, tf.float64)
     factor = tf.linalg.cholesky(wide)
-    succeeded = tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)))
+    _check_success(factor, wide, what, context)
+    return tf.cast(factor, matrix.dtype)
+
+
+def _check_success(
+    factor: tf.Tensor, matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]
+) -> None:
+    """Whether the triangular matrices that a factorisation came to have finite diagonals."""
+    wide = tf.cast(matrix, tf.float64)
+    succeeded = _is_finite(factor)
     message = f"The Cholesky factorisation of {what} failed: it is not positive definite."
 
     def smallest_eigenvalue() -> tf.Tensor:
@@ -84,15 +98,16 @@ def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> 
             return tf.raw_ops.Assert(condition=False, data=data, summarize=20)
 
         tf.cond(succeeded, tf.no_op, report)
-    return tf.cast(factor, matrix.dtype)
 
 
 def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """
     C^-1 for the lower Cholesky factor C of ``matrix`` [..., M, M], none of whose eigenvalues may be small.
 
-    Its gradient is three matrix products; those of the factorisation and of the solve take eight. It is
-    that of symmetric changes of the matrix, not itself made symmetric.
+    It is computed in float64, and returned in the matrix's dtype; but of many matrices in their own dtype, by
+    products, and in float64 only where that fails. Its gradient is three matrix products; those of the
+    factorisation and of the solve take eight. It is that of symmetric changes of the matrix, not itself made
+    symmetric.
 
     :param what: see :func:`cholesky`.
     :param context: see :func:`cholesky`.
@@ -103,9 +118,17 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
 
     @tf.custom_gradient
     def root(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        factor = cholesky(matrix, what, shown)
-        eye = tf.eye(M, dtype=matrix.dtype)
-        inverse = tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
+        inverse = _inverse_root(matrix) if _are_many(matrix) else None
+
+        def widely() -> tf.Tensor:
+            return tf.cast(_inverse_root(tf.cast(matrix, tf.float64)), matrix.dtype)
+
+        if inverse is None:
+            inverse = widely()
+        elif matrix.dtype != tf.float64:
+            # The matrix's own rounding is as large as this one's, but a pivot may pass zero by it.
+            inverse = tf.cond(_is_finite(inverse), lambda: inverse, widely)
+        _check_success(inverse, matrix, what, shown)
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             # d C^-1 = -F(C^-1 dA C^-T) C^-1, where F takes the lower triangle with half of the diagonal.
@@ -115,6 +138,34 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
         return inverse, gradient
 
     return root(matrix)
+
+
+def _are_many(matrices: tf.Tensor) -> bool:
+    """And of middling size: of these a factorisation and solve take several times as long as products do."""
+    count = matrices.shape[:-2].num_elements()
+    return count is not None and count >= _MANY and _SMALL < matrices.shape[-1] <= _LARGE
+
+
+def _is_finite(factor: tf.Tensor) -> tf.Tensor:
+    """Whether no factorisation of a stack has failed."""
+    return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)))
+
+
+def _inverse_root(matrix: tf.Tensor) -> tf.Tensor:
+    """By halves where there are many, in the matrix's dtype."""
+    M = int(matrix.shape[-1])
+    if not _are_many(matrix):
+        factor = tf.linalg.cholesky(matrix)
+        eye = tf.eye(M, dtype=matrix.dtype)
+        return tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
+    half = M // 2
+    first = _inverse_root(matrix[..., :half, :half])
+    below = tf.matmul(matrix[..., half:, :half], first, transpose_b=True)
+    rest = matrix[..., half:, half:] - tf.matmul(below, below, transpose_b=True)
+    second = _inverse_root(rest)
+    left = -tf.matmul(second, tf.matmul(below, first))
+    above = tf.zeros_like(matrix[..., :half, half:])
+    return tf.concat([tf.concat([first, above], -1), tf.concat([left, second], -1)], -2)
 
 
 def gram(X: tf.Tensor) -> tf.Tensor:
@@ -128,6 +179,32 @@ def gram(X: tf.Tensor) -> tf.Tensor:
         return tf.matmul(X, X, transpose_a=True), gradient
 
     return product(X)
+
+
+def weighted_grams(X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """
+    ``sum_m weights_km x_sm x_sm^T`` for the rows of matrices [S, M, D] and weights [K, M]: [S, K, D, D].
+
+    By the rows' own outer products, forward and backward one large matrix product a matrix; K scaled copies
+    of it are never made. Worth it where D is not larger than K.
+    """
+    M, D = X.shape[1:]
+
+    @tf.custom_gradient
+    def grams(X: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        outer = tf.reshape(X[:, :, :, None] * X[:, :, None, :], [-1, M, D * D])
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            g = tf.reshape(upstream, [tf.shape(outer)[0], -1, D * D])  # [S, K, D D]
+            d_weights = tf.reduce_sum(tf.matmul(g, outer, transpose_b=True), axis=0)
+            d_outer = tf.reshape(tf.matmul(weights, g, transpose_a=True), [-1, M, D, D])
+            left = tf.matmul(X[:, :, None, :], d_outer)[:, :, 0, :]
+            right = tf.matmul(d_outer, X[:, :, :, None])[:, :, :, 0]
+            return left + right, d_weights
+
+        return tf.reshape(tf.matmul(weights, outer), [-1, weights.shape[0], D, D]), gradient
+
+    return grams(X, weights)
 
 
 def _contract_last(W: tf.Tensor, A: tf.Tensor) -> tf.Tensor:

@@ -229,8 +229,9 @@ class FunctionSpace(NamedTuple):
         misfit += rows_times(pseudo, self.B_root, transpose=True)
         return prior + rows_times(rows_times(misfit, self.whitener), self.prior_factor)
 
-    def log_ratio(self, whitened: tf.Tensor) -> tf.Tensor:
+    def log_ratio(self, whitened: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
         """log N(R^T v; 0, B) - log N(R^T v; R^T u, I): Lambda^-1 does not enter."""
+        del noise  # twice as much as a draw: not that of its density
         u = rows_times(whitened, self.prior_factor, transpose=True)
         residuals = rows_times(self.outputs - u, self.root)
         return 0.5 * _sum_of_squares(residuals) - self._evidence()

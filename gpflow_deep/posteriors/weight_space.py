@@ -21,8 +21,8 @@ class WhiteWeights(Protocol):
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals."""
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
-        """log p(w) - log q(w) at draws [S, T, D]: [S]."""
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
+        """log p(w) - log q(w) at draws [S, T, D]: [S]. The noise of the draws, where known, saves time."""
 
     def prior_kl(self) -> tf.Tensor:
         """KL divergence from the prior: [S], or [1] for all draws."""
@@ -67,9 +67,12 @@ class WeightSpace(NamedTuple):
         """Draws of the weights [S, T, D] from standard normals of that shape."""
         return rows_times(self.scaled + noise[0], self.inverse)
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
-        """log p(w) - log q(w) at draws [S, T, D]: [S]."""
-        normals = solve_rows(self.inverse, weights, transpose=True) - self.scaled
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
+        """log p(w) - log q(w) at draws [S, T, D]: [S]. The noise of the draws, where known, saves time."""
+        if noise:
+            (normals,) = noise
+        else:
+            normals = solve_rows(self.inverse, weights, transpose=True) - self.scaled
         squares = tf.reduce_sum(tf.square(normals) - tf.square(weights), axis=[1, 2])
         return 0.5 * squares + self._log_det_scale()
 

@@ -54,8 +54,12 @@ class WeightConditional(Protocol):
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals of the posterior's ``noise_shapes``."""
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
-        """log p - log q of draws [S, T, D], both given the prior precision: [S]."""
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
+        """
+        log p - log q of draws [S, T, D], both given the prior precision: [S].
+
+        :param noise: what the draws were drawn by, where it is known: it saves solving for it.
+        """
 
     def prior_kl(self) -> tf.Tensor:
         """KL divergence from the prior of that precision: [S], or [1] for all draws."""
@@ -187,8 +191,11 @@ class FactorisedConditional(NamedTuple):
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return self.mean + tf.sqrt(self.variance) * noise[0]
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
-        normals = tf.square(weights - self.mean) / self.variance
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
+        if noise:
+            normals = tf.square(noise[0])
+        else:
+            normals = tf.square(weights - self.mean) / self.variance
         white = tf.square(self.precision.whiten_weights(weights))
         return 0.5 * tf.reduce_sum(normals - white, axis=[1, 2]) + self._log_det()
 
@@ -311,8 +318,8 @@ class _Unwhitened(NamedTuple):
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return self.precision.unwhiten(self.white.sample(noise))
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
-        return self.white.log_ratio(self.precision.whiten_weights(weights))
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
+        return self.white.log_ratio(self.precision.whiten_weights(weights), noise)
 
     def prior_kl(self) -> tf.Tensor:
         return self.white.prior_kl()
@@ -332,7 +339,7 @@ class _StandardNormal(NamedTuple):
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return noise[0]
 
-    def log_ratio(self, weights: tf.Tensor) -> tf.Tensor:
+    def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
         return tf.zeros_like(weights[:, 0, 0])
 
     def prior_kl(self) -> tf.Tensor:

@@ -45,7 +45,7 @@ def _plain_diagonal(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 
 def _definite(X: tf.Tensor) -> tf.Tensor:
-    return tf.matmul(X, X, transpose_b=True) + tf.eye(M, dtype=X.dtype)
+    return tf.matmul(X, X, transpose_b=True) + tf.eye(X.shape[-1], dtype=X.dtype)
 
 
 CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
@@ -133,6 +133,16 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda X: linalg.inverse_root(_definite(X), "A", {}),
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(S, M, M)],
+    ),
+    "inverse roots of many": (
+        lambda X: linalg.inverse_root(_definite(X), "A", {}),
+        lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
+        [_random(4, 16, 35, 35)],
+    ),
+    "weighted Gram matrices": (
+        linalg.weighted_grams,
+        lambda X, w: tf.einsum("km,smd,sme->skde", w, X, X),
+        [_random(S, M, K), _random(T, M)],
     ),
 }
 
@@ -231,3 +241,30 @@ def test_factor_has_second_derivatives() -> None:
     )
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_many_inverse_roots_in_float32_fall_back_on_float64(compiled: bool) -> None:
+    """Where a pivot passes zero by rounding in the matrices' own dtype."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(64, 40, 2)) * 3e3
+    matrices = tf.constant(np.eye(40) + X @ X.swapaxes(1, 2), tf.float32)
+    alone = linalg._inverse_root(matrices)
+    assert not np.isfinite(tf.linalg.diag_part(alone)).all()
+
+    def root(matrices: tf.Tensor) -> tf.Tensor:
+        # Rounded entries need not be of a positive definite matrix.
+        return linalg.inverse_root(matrices + 10.0 * tf.eye(40), "A", {})
+
+    inverse = (tf.function(root) if compiled else root)(matrices).numpy().astype(np.float64)
+    wide = np.asarray(matrices + 10.0 * tf.eye(40), np.float64)
+    white = inverse @ wide @ inverse.swapaxes(1, 2)
+    np.testing.assert_allclose(white, np.broadcast_to(np.eye(40), white.shape), atol=0.2)
+
+
+def test_many_inverse_roots_that_fail() -> None:
+    matrices = np.broadcast_to(np.eye(40), (64, 40, 40)).copy()
+    matrices[7, 30, 30] = -1.0
+    for dtype in (tf.float32, tf.float64):
+        with pytest.raises(linalg.FactorisationError, match="of A failed"):
+            linalg.inverse_root(tf.constant(matrices, dtype), "A", {})

@@ -19,6 +19,7 @@ Y, YNEW = (np.sin(x[:, :1] * x[:, 1:]) for x in (X, XNEW))
 
 def deep(**settings: Any) -> gd.models.DeepGP:
     """Hidden functions of which there is much to draw."""
+    rng = np.random.default_rng(1)  # of its own: a test is the same in any order
     layers = gd.layers.build_layers(X, hidden_dims=(2, 2), num_inducing=12)
     model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian(0.02), MeanField, **settings)
     for q_mu, q_sqrt in zip(model.inducing_posterior.q_mu, model.inducing_posterior.q_sqrt):

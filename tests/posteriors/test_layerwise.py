@@ -147,6 +147,18 @@ def test_log_ratio_of_densities(problem: Problem, seed: int) -> None:
     np.testing.assert_allclose(
         problem.conditional.log_ratio(tf.constant(v)), expected, rtol=1e-6, atol=1e-7
     )
+    # The noise of a draw saves solving for it.
+    noise = tuple(
+        tf.constant(np.random.default_rng([seed, i]).standard_normal((S, T, M)))
+        for i in range(problem.q.num_noise)
+    )
+    drawn = problem.conditional.sample(noise)
+    np.testing.assert_allclose(
+        problem.conditional.log_ratio(drawn, noise),
+        problem.conditional.log_ratio(drawn),
+        rtol=1e-6,
+        atol=1e-7,
+    )
 
 
 @settings(max_examples=25, deadline=None)

@@ -125,6 +125,9 @@ def test_draws_moments_and_divergences_agree(name: str) -> None:
     empirical = np.einsum("snt,smt->tnm", centred, centred) / 8000
     np.testing.assert_allclose(empirical, correlations, atol=0.07)
     ratios = np.broadcast_to(conditional.log_ratio(weights), [8000])
+    np.testing.assert_allclose(
+        np.broadcast_to(conditional.log_ratio(weights, noise), [8000]), ratios, atol=1e-7
+    )
     error = ratios.std() / np.sqrt(8000) + 1e-12
     assert abs(ratios.mean() + conditional.prior_kl()[0]) < 4.5 * error
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from ...numerics.linalg import gram, rows_times
+from ...numerics.linalg import gram, rows_times, weighted_grams
 from .precisions import Precision
 
 __all__ = ["Design", "ExplicitDesign"]
@@ -40,13 +40,15 @@ class Design(Protocol):
 
 class ExplicitDesign:
     """
-    A design matrix as it is.
+    A design matrix as it is, but for its rows' scales.
 
-    :param matrix: [S, K, M, D].
+    :param matrix: [S, 1, M, D].
+    :param roots: what its rows are multiplied by, [K, M]; one by default.
     """
 
-    def __init__(self, matrix: tf.Tensor) -> None:
+    def __init__(self, matrix: tf.Tensor, roots: tf.Tensor | None = None) -> None:
         self.matrix = matrix
+        self._roots = roots
 
     @property
     def num_observations(self) -> int:
@@ -64,12 +66,16 @@ class ExplicitDesign:
 
     def scale(self, roots: tf.Tensor) -> ExplicitDesign:
         """See :class:`Design`."""
-        return ExplicitDesign(self.matrix * roots[..., None])
+        return ExplicitDesign(self.matrix, roots)
 
     def gram(self) -> tf.Tensor:
         """See :class:`Design`."""
-        return gram(self.matrix)
+        if self._roots is None:
+            return gram(self.matrix)
+        if self.fan_in <= 2 * self._roots.shape[0]:
+            return weighted_grams(self.matrix[:, 0], tf.square(self._roots))
+        return gram(self.matrix * self._roots[..., None])
 
     def project(self, rows: tf.Tensor) -> tf.Tensor:
         """See :class:`Design`."""
-        return rows_times(rows, self.matrix)
+        return rows_times(rows if self._roots is None else rows * self._roots, self.matrix)
