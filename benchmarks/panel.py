@@ -145,7 +145,7 @@ def boosting(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores
 
 def quantile_boosting(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
     """
-    Gradient boosting with quantiles: twenty of them, each the mean of a Gaussian as wide as it is far from its
+    Gradient boosting with quantiles: twenty, each the mean of a Gaussian as wide as it is far from its
     neighbours, times a factor, and not narrower than a floor; both chosen by a fifth of the training rows.
     """
     del seconds

@@ -108,6 +108,7 @@ _PEERS = {
     "gp": "exact GP",
     "svgp": "sparse GP",
     "boosting": "gradient boosting",
+    "quantile-boosting": "boosting, quantiles",
     "forest": "random forest",
     "ngboost": "NGBoost",
 }
@@ -118,6 +119,12 @@ _GPS = {
     "gpflux": "GPflux",
     "gpytorch-deep-gp": "GPyTorch, deep GP",
     "gpytorch-dspp": "GPyTorch, DSPP",
+}
+_PRESETS = {
+    "default": "our default",
+    "dspp": "dspp",
+    "mean-field": "mean-field",
+    "stripes-and-arrow": "stripes-and-arrow",
 }
 _CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "forest")}
 
@@ -180,20 +187,21 @@ def panel_summary(peers: dict[str, str] = _PEERS) -> str:
 
 
 def panel_longer() -> str:
-    """Log density of the default with one minute and with five, beside what ends sooner."""
+    """Log density of the default and the exact GP with one minute and with five, beside what ends sooner."""
     found = {
         (run["dataset"], run["method"], run["split"], run["budget"] > _MINUTE): run["log_density"]
         for run in _runs("panel.jsonl")
     }
-    columns = [("default", False), ("default", True)]
-    columns += [(method, False) for method in ("gp", "boosting", "forest")]
+    columns = [(method, longer) for method in ("default", "gp") for longer in (False, True)]
+    columns += [(method, False) for method in ("boosting", "quantile-boosting", "forest")]
     rows = [
         [dataset, *(f"{found[dataset, name, split, longer]:.3f}" for name, longer in columns)]
         for dataset, method, split, more in found
         if more and method == "default"
     ]
-    names = ("our default, 1 minute", "5 minutes", "exact GP", "gradient boosting", "random forest")
-    return _table(["data set", *names], rows)
+    names = ("our default, 1 minute", "5 minutes", "exact GP, 1 minute", "5 minutes")
+    peers = (_PEERS[name] for name, _ in columns[len(names) :])
+    return _table(["data set", *names, *peers], rows)
 
 
 _IN_README = re.compile(r"(?<=<!-- panel -->\n).*?(?=<!-- end of panel -->)", flags=re.S)
@@ -218,6 +226,8 @@ def write(folder: Path) -> None:
         ("panel-rmse", panel_scores("rmse")),
         ("panel-gps-summary", panel_summary(_GPS)),
         ("panel-gps-log-density", panel_scores("log_density", _GPS)),
+        ("panel-presets-summary", panel_summary(_PRESETS)),
+        ("panel-presets-log-density", panel_scores("log_density", _PRESETS)),
         ("panel-classes", panel_scores("log_density", _CLASSIFIERS, classes=True)),
         ("panel-longer", panel_longer()),
     ):
