@@ -102,6 +102,9 @@ def predictive(metric: str) -> str:
 
 _MINUTE = 60.0
 
+#: Sets that the default was not chosen on, for a table of their own.
+_UNSEEN = ("naval", "pumadyn32nm", "keggdirected")
+
 #: What the panel compares, as its files and its readers call it.
 _PEERS = {
     "default": "our default",
@@ -130,7 +133,7 @@ _CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "
 
 
 def panel(
-    metric: str, peers: dict[str, str] = _PEERS, classes: bool = False
+    metric: str, peers: dict[str, str] = _PEERS, classes: bool = False, unseen: bool = False
 ) -> tuple[list[str], np.ndarray]:
     """
     Sets, and scores [sets, peers] with a minute for a fit: means over the splits that all of the peers have.
@@ -141,6 +144,7 @@ def panel(
         (run["dataset"], run["method"], run["split"]): run[metric]
         for run in _runs("panel.jsonl")
         if ("crps" not in run) == classes and run["budget"] <= _MINUTE
+        if (run["dataset"] in _UNSEEN) == unseen
     }
     datasets, table = [], []
     for dataset in dict.fromkeys(dataset for dataset, *_ in found):
@@ -158,6 +162,15 @@ def panel_scores(metric: str, peers: dict[str, str] = _PEERS, classes: bool = Fa
     datasets, table = panel(metric, peers, classes)
     rows = [[dataset, *(f"{score:.3g}" for score in row)] for dataset, row in zip(datasets, table)]
     return _table(["data set", *peers.values()], rows)
+
+
+def panel_unseen() -> str:
+    """Log density, CRPS and RMSE, a line a set and score."""
+    rows = []
+    for label, metric in (("log density", "log_density"), ("CRPS", "crps"), ("RMSE", "rmse")):
+        for dataset, row in zip(*panel(metric, unseen=True)):
+            rows.append([f"{dataset}, {label}", *(f"{score:.3g}" for score in row)])
+    return _table(["data set", *_PEERS.values()], rows)
 
 
 def panel_summary(peers: dict[str, str] = _PEERS) -> str:
@@ -230,6 +243,7 @@ def write(folder: Path) -> None:
         ("panel-presets-log-density", panel_scores("log_density", _PRESETS)),
         ("panel-classes", panel_scores("log_density", _CLASSIFIERS, classes=True)),
         ("panel-longer", panel_longer()),
+        ("panel-unseen", panel_unseen()),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
 
