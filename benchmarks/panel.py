@@ -8,7 +8,8 @@ The default beside what else a user has, on many sets: log density, error, CRPS,
 Each fit is a process of its own, so that its memory is its own, and its seconds are of processor time: what
 else the machine does changes nothing. Regression sets, and three more if they are named, come from the
 folder that GPFLOW_DEEP_DATA names, classification sets from scikit-learn. Peers that are not
-installed are left out; GPyTorch's and GPflux's deep GPs run by the interpreters that PYTHON_WITH_GPYTORCH and PYTHON_WITH_GPFLUX name.
+installed are left out; GPyTorch's and GPflux's deep GPs run by the interpreters that PYTHON_WITH_GPYTORCH and
+PYTHON_WITH_GPFLUX name.
 """
 
 from __future__ import annotations
