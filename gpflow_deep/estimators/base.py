@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings, recommended
-from gpflow_deep.presets.exact import EXACT
+from gpflow_deep.presets.registry import EXACT
 from gpflow_deep.validation import (
     check_choice,
     check_number,

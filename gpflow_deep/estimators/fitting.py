@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
-from gpflow_deep.presets.exact import EXACT
+from gpflow_deep.presets.registry import EXACT
 
 from .evidence import fit_exact
 from .fitted import FittedModel

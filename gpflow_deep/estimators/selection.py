@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpflow_deep.numerics.linalg import FactorisationError
-from gpflow_deep.presets.exact import EXACT
+from gpflow_deep.presets.registry import EXACT
 from gpflow_deep.training import TrainingError
 
 from .fitted import FittedModel

@@ -36,7 +36,7 @@ from gpflow.kernels import (
 from ..kernels import StackedStationary
 from ..kernels.independent import latent_kernels
 from ..kernels.methods import has_methods_of, takes_batches
-from ..numerics.linalg import squared_distances
+from ..numerics.linalg import add_jitter, squared_distances
 
 __all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance", "split_gps"]
 
@@ -116,6 +116,8 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
         if fast is not None:
             Z = tf.cast(inducing_variable.Z, tf.float64)
             K = tf.exp(_log_covariance(fast.kernel, Z, Z))
+            if not fast.white:
+                return K
             noise = sum(tf.cast(white.variance, tf.float64) for white in fast.white)
             return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + noise)
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
@@ -125,7 +127,7 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
         return tf.cast(K, tf.float64)
 
     K = _of_each(covariance, inducing_variable, kernel)
-    return tf.linalg.set_diag(K, tf.linalg.diag_part(K) + tf.constant(jitter, tf.float64))
+    return add_jitter(K, jitter)
 
 
 def _all_gps(kernel: MultioutputKernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:

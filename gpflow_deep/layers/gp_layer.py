@@ -17,7 +17,7 @@ from gpflow.inducing_variables import (
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
-from ..numerics.linalg import leading_shape
+from ..numerics.linalg import add_jitter, leading_shape
 from ..validation import check_flag, check_inducing_variable, input_dim
 from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance
@@ -136,7 +136,7 @@ class GPLayer(Layer):
         :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
         """
         K = batch_covariance(self.kernel, inducing_inputs)
-        K = tf.linalg.set_diag(K, tf.linalg.diag_part(K) + gpflow.config.default_jitter())
+        K = add_jitter(K, gpflow.config.default_jitter())
         return K, self._factorise(K, f"K_MM of {self.name} (propagated inducing points")
 
     @check_shapes(

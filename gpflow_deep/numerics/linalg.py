@@ -17,6 +17,7 @@ from check_shapes import check_shapes
 
 __all__ = [
     "FactorisationError",
+    "add_jitter",
     "bilinear_forms",
     "cholesky",
     "covariance_forms",
@@ -98,6 +99,11 @@ def _check_success(
             return tf.raw_ops.Assert(condition=False, data=data, summarize=20)
 
         tf.cond(succeeded, tf.no_op, report)
+
+
+def add_jitter(matrix: tf.Tensor, jitter: float) -> tf.Tensor:
+    """``matrix`` [..., M, M] plus ``jitter`` I, which costs the gradient nothing: to set a diagonal does."""
+    return matrix + jitter * tf.eye(matrix.shape[-1], dtype=matrix.dtype)
 
 
 def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -26,10 +26,7 @@ from .parts import ard_kernel, compute_dtype, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
-__all__ = ["EXACT", "ExactGP", "exact_gp", "rough_gp"]
-
-#: The presets that are exact GPs.
-EXACT = ("gp", "rough-gp")
+__all__ = ["ExactGP", "exact_gp", "rough_gp"]
 
 _BLOCK = 1000  # rows of a triangular system that are solved at once
 

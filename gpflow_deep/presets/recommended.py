@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .exact import EXACT
-from .registry import get
+from .registry import EXACT, get
 from .settings import Settings
 
 __all__ = ["recommended", "scheduled"]

@@ -12,7 +12,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     import numpy as np  # which the command line's help has no time for
 
-__all__ = ["Builder", "Preset", "build", "get", "names", "register"]
+__all__ = ["EXACT", "Builder", "Preset", "build", "get", "names", "register"]
 
 Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 """
@@ -22,6 +22,9 @@ Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 >>> build(X, Y, gd.presets.Settings(num_layers=1, num_inducing=5), 0).num_latent_gps
 1
 """
+
+#: The presets that are exact GPs.
+EXACT = ("gp", "rough-gp")
 
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (
