@@ -123,11 +123,8 @@ _GPS = {
     "gpytorch-deep-gp": "GPyTorch, deep GP",
     "gpytorch-dspp": "GPyTorch, DSPP",
 }
-_PRESETS = {
-    "default": "our default",
-    "dspp": "dspp",
-    "mean-field": "mean-field",
-    "stripes-and-arrow": "stripes-and-arrow",
+_PRESETS = {"default": "our default"} | {
+    name: name for name in ("dspp", "mean-field", "stripes-and-arrow")
 }
 _CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "forest")}
 

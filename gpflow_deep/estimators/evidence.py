@@ -13,7 +13,7 @@ import tensorflow as tf
 from gpflow.utilities import multiple_assign, read_values
 
 from gpflow_deep.numerics.compiled import compiled
-from gpflow_deep.numerics.linalg import FactorisationError
+from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpflow_deep.numerics.linalg import FactorisationError
+from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets.registry import EXACT
 from gpflow_deep.training import TrainingError
 

@@ -15,6 +15,7 @@ from gpflow.mean_functions import MeanFunction
 
 from ..kernels import StackedStationary
 from ..kernels.independent import takes_indices
+from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import leading_shape, squared_norms
 from ..validation import check_flag, check_positive_integer, check_seed
 from .base import Layer
@@ -177,9 +178,8 @@ class AmortizedGPLayer(Layer):
         Z, mu, scale = self.variational_parameters(X)
         K = local_covariances(self.kernel, Z)  # [R, K, M, M]
         wide = tf.cast(K, tf.float64)
-        diagonal = tf.linalg.diag_part(wide) + gpflow.config.default_jitter()
         factor = self._factorise(
-            tf.linalg.set_diag(wide, diagonal),
+            add_jitter(wide, gpflow.config.default_jitter()),
             f"K_ZZ of {self.name} ({self.num_inducing} inducing points of each input",
         )
         W = _inverse(K, factor)

@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.mean_functions import MeanFunction, Zero
 
 from ..kernels.independent import check_kernel
-from ..numerics.linalg import cholesky
+from ..numerics.factorisations import cholesky
 from ..validation import check_positive_integer
 
 __all__ = ["Layer"]

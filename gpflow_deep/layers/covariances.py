@@ -36,7 +36,8 @@ from gpflow.kernels import (
 from ..kernels import StackedStationary
 from ..kernels.independent import latent_kernels
 from ..kernels.methods import has_methods_of, takes_batches
-from ..numerics.linalg import add_jitter, squared_distances
+from ..numerics.factorisations import add_jitter
+from ..numerics.linalg import squared_distances
 
 __all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance", "split_gps"]
 

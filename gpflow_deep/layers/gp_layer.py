@@ -17,7 +17,8 @@ from gpflow.inducing_variables import (
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
-from ..numerics.linalg import add_jitter, leading_shape
+from ..numerics.factorisations import add_jitter
+from ..numerics.linalg import leading_shape
 from ..validation import check_flag, check_inducing_variable, input_dim
 from .base import Layer
 from .covariances import Kuf, Kuu, batch_covariance, prior_variance
@@ -117,7 +118,7 @@ class GPLayer(Layer):
         Cholesky factor of K_MM plus the default jitter: [M, M], or [T, M, M] where GPs have their
         own kernels or inducing variables. Factorised in float64, whatever the default float is.
 
-        :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
+        :raises FactorisationError: where K_MM is not positive definite (see :func:`factorisations.cholesky`).
         """
         K = Kuu(self.own_inducing_variable, self.kernel, gpflow.config.default_jitter())
         factor = self._factorise(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
@@ -133,7 +134,7 @@ class GPLayer(Layer):
         K_MM plus the default jitter and its Cholesky factor, at S sets of inducing inputs that are not the
         layer's own, in their dtype: K = T where every GP has its own kernel, else 1.
 
-        :raises FactorisationError: where K_MM is not positive definite (see :func:`linalg.cholesky`).
+        :raises FactorisationError: where K_MM is not positive definite (see :func:`factorisations.cholesky`).
         """
         K = batch_covariance(self.kernel, inducing_inputs)
         K = add_jitter(K, gpflow.config.default_jitter())

@@ -10,7 +10,7 @@ from gpflow.likelihoods import Gaussian
 
 from ..layers import GPLayer
 from ..layers.covariances import Kuf, prior_variance
-from ..numerics.linalg import cholesky
+from ..numerics.factorisations import cholesky
 from ..validation import check_inputs, check_number
 
 __all__ = ["collapsed_evidence"]

@@ -18,7 +18,8 @@ from ..layers.covariances import Kuu
 from ..layers.moment_matching import at_points, under_gaussian
 from ..likelihoods import log_normaliser
 from ..numerics.draws import quasi_normals, standard_normals
-from ..numerics.linalg import cholesky, leading_shape
+from ..numerics.factorisations import cholesky
+from ..numerics.linalg import leading_shape
 from ..posteriors.base import Conditional
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Noise

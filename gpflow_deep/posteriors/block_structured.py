@@ -12,7 +12,8 @@ from gpflow.base import Parameter, TensorType
 
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import cholesky, covariance_forms, pair_forms
+from ..numerics.factorisations import add_jitter, cholesky
+from ..numerics.linalg import covariance_forms, pair_forms
 from ..validation import as_real_array, check_sequence_of
 from .base import (
     GP,
@@ -245,9 +246,8 @@ class _DenseRecursion(Recursion):
 
     def sample(self, noise: tf.Tensor) -> tf.Tensor:
         mean, covariance = self._conditional
-        diagonal = tf.linalg.diag_part(covariance) + self.jitter
         what = f"the covariance of the GPs of layer {len(self._own)} at a point"
-        self._own.append(cholesky(tf.linalg.set_diag(covariance, diagonal), what, {}))
+        self._own.append(cholesky(add_jitter(covariance, self.jitter), what, {}))
         self._noise.append(noise[..., None])
         return mean + tf.matmul(self._own[-1], self._noise[-1])[..., 0]
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import MeanAndVariance, TensorType
 
-from ..numerics.linalg import cholesky
+from ..numerics.factorisations import cholesky
 
 __all__ = [
     "Mixture",

@@ -13,7 +13,8 @@ from gpflow.base import Parameter, TensorType
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import inverse_root, rows_times
+from ..numerics.factorisations import inverse_root
+from ..numerics.linalg import rows_times
 from ..validation import (
     check_choice,
     check_flag,

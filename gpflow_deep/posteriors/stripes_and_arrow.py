@@ -12,7 +12,8 @@ from gpflow.base import Parameter
 
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import cholesky, diagonal_forms, pair_forms
+from ..numerics.factorisations import add_jitter, cholesky
+from ..numerics.linalg import diagonal_forms, pair_forms
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -279,8 +280,7 @@ class _ChainRecursion(Recursion):
     def sample(self, noise: tf.Tensor) -> tf.Tensor:
         mean, covariance = self._conditional
         if covariance.shape.rank == 4:
-            diagonal = tf.linalg.diag_part(covariance) + self.jitter
-            matrix = tf.linalg.set_diag(covariance, diagonal)
+            matrix = add_jitter(covariance, self.jitter)
             factor = cholesky(matrix, "the covariance of the output layer's GPs at a point", {})
             return mean + tf.linalg.matvec(factor, noise)
         # Rounding makes what is left of a variance negative where the layers below explain it all.

@@ -25,7 +25,7 @@ from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import cholesky
+from ..numerics.factorisations import cholesky
 from ..validation import check_memory, check_positive_number, check_seed, check_sequence_of
 
 __all__ = ["TiedFactor", "Weights"]

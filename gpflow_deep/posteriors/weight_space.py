@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from ..numerics.linalg import inverse_root, rows_times, solve_rows, squared_norms
+from ..numerics.factorisations import inverse_root
+from ..numerics.linalg import rows_times, solve_rows, squared_norms
 
 __all__ = ["WeightSpace", "WhiteWeights"]
 

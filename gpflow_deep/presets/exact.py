@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
 
 from gpflow_deep.layers import GPLayer
-from gpflow_deep.numerics.linalg import cholesky
+from gpflow_deep.numerics.factorisations import cholesky
 from gpflow_deep.posteriors.mixture import (
     Mixture,
     sample_joint_mixture,
@@ -127,8 +127,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
             nothing = tf.zeros([0, 0], tf.float32)
             return _Conditioned(scale, alpha, nothing, alpha[:0])
         # Float32 has digits enough for a product with the inverse, not for the inverse itself.
-        inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
-        weights = tf.matmul(inverse, alpha, transpose_a=True)
+        inverse, weights = _invert(scale, alpha)
         return _Conditioned(scale, alpha, tf.cast(inverse, self.compute_dtype), weights)
 
     def _moments(
@@ -182,9 +181,14 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         variances, [N, P] (Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
         """
         scale, alpha = self._factorise()
-        inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
-        residuals = tf.matmul(inverse, alpha, transpose_a=True)
+        inverse, residuals = _invert(scale, alpha)
         return tf.square(residuals) / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+
+
+def _invert(scale: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """L^-1 [N, N], and L^-T alpha [N, P]."""
+    inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
+    return inverse, tf.matmul(inverse, alpha, transpose_a=True)
 
 
 def _solve(factor: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:

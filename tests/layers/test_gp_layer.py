@@ -19,7 +19,7 @@ from gpflow.kernels import Kernel, SeparateIndependent, SharedIndependent, Squar
 
 import gpflow_deep as gd
 from gpflow_deep.layers import GPLayer
-from gpflow_deep.numerics.linalg import FactorisationError
+from gpflow_deep.numerics.factorisations import FactorisationError
 
 RNG = np.random.default_rng(0)
 X, Z, OTHER_Z, XNEW = (RNG.standard_normal((n, 2)) for n in (8, 4, 4, 3))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_deep.numerics import linalg
+from gpflow_deep.numerics import factorisations, linalg
 
 N, S, M, K, T, U = 4, 3, 5, 2, 3, 2
 Form = Callable[..., tf.Tensor]
@@ -130,12 +130,12 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         [_random(S, T, M, K)],
     ),
     "inverse root": (
-        lambda X: linalg.inverse_root(_definite(X), "A", {}),
+        lambda X: factorisations.inverse_root(_definite(X), "A", {}),
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(S, M, M)],
     ),
     "inverse roots of many": (
-        lambda X: linalg.inverse_root(_definite(X), "A", {}),
+        lambda X: factorisations.inverse_root(_definite(X), "A", {}),
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(4, 16, 35, 35)],
     ),
@@ -195,7 +195,7 @@ def _covariance(smallest: float, size: int = 4) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_factor(dtype: tf.DType) -> None:
     matrices = tf.cast(np.stack([_covariance(0.5), _covariance(1e-4)]), dtype)
-    factor = linalg.cholesky(matrices, "K", {})
+    factor = factorisations.cholesky(matrices, "K", {})
     assert factor.dtype == dtype
     np.testing.assert_array_equal(factor, tf.linalg.band_part(factor, -1, 0))
     product = tf.matmul(factor, factor, transpose_b=True)
@@ -210,16 +210,16 @@ def test_factor_of_single_precision_is_computed_in_double() -> None:
     matrix = tf.cast(np.exp(-0.5 * (x[:, None] - x) ** 2) + 3e-7 * np.eye(6), tf.float32)
     smallest = np.linalg.eigvalsh(matrix.numpy().astype(float)).min()
     assert 0 < smallest < 1e-6
-    assert np.isfinite(linalg.cholesky(matrix, "K", {})).all()
+    assert np.isfinite(factorisations.cholesky(matrix, "K", {})).all()
 
 
 def test_failure_says_what_and_why() -> None:
     matrices = tf.constant(np.stack([_covariance(0.5), _covariance(-0.25)]))
     context = {"lengthscales": tf.constant([0.5, 7.0])}
-    with pytest.raises(linalg.FactorisationError) as eager:
-        linalg.cholesky(matrices, "K_MM of layer 3", context)
+    with pytest.raises(factorisations.FactorisationError) as eager:
+        factorisations.cholesky(matrices, "K_MM of layer 3", context)
     with pytest.raises(tf.errors.InvalidArgumentError) as compiled:
-        tf.function(lambda K: linalg.cholesky(K, "K_MM of layer 3", context))(matrices)
+        tf.function(lambda K: factorisations.cholesky(K, "K_MM of layer 3", context))(matrices)
     for error in (eager, compiled):
         for fact in ("K_MM of layer 3", "-0.25", "lengthscales", "7", "jitter", "duplicates"):
             assert fact in str(error.value)
@@ -229,15 +229,15 @@ def test_failure_says_what_and_why() -> None:
 def test_failure_of_a_matrix_that_is_not_finite(value: float) -> None:
     matrix = np.eye(3)
     matrix[1, 1] = value
-    with pytest.raises(linalg.FactorisationError, match="K of a test"):
-        linalg.cholesky(tf.constant(matrix), "K of a test", {})
+    with pytest.raises(factorisations.FactorisationError, match="K of a test"):
+        factorisations.cholesky(tf.constant(matrix), "K of a test", {})
 
 
 def test_factor_has_second_derivatives() -> None:
     matrix = tf.constant(_covariance(0.5))
     actual, expected = (
         _derivatives(lambda X, f=f: f(0.5 * (X + tf.transpose(X))), [matrix])
-        for f in (lambda X: linalg.cholesky(X, "K", {}), tf.linalg.cholesky)
+        for f in (lambda X: factorisations.cholesky(X, "K", {}), tf.linalg.cholesky)
     )
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
@@ -249,12 +249,12 @@ def test_many_inverse_roots_in_float32_fall_back_on_float64(compiled: bool) -> N
     rng = np.random.default_rng(0)
     X = rng.normal(size=(64, 40, 2)) * 3e3
     matrices = tf.constant(np.eye(40) + X @ X.swapaxes(1, 2), tf.float32)
-    alone = linalg._inverse_root(matrices)
+    alone = factorisations._inverse_root(matrices)
     assert not np.isfinite(tf.linalg.diag_part(alone)).all()
 
     def root(matrices: tf.Tensor) -> tf.Tensor:
         # Rounded entries need not be of a positive definite matrix.
-        return linalg.inverse_root(matrices + 10.0 * tf.eye(40), "A", {})
+        return factorisations.inverse_root(matrices + 10.0 * tf.eye(40), "A", {})
 
     inverse = (tf.function(root) if compiled else root)(matrices).numpy().astype(np.float64)
     wide = np.asarray(matrices + 10.0 * tf.eye(40), np.float64)
@@ -266,5 +266,5 @@ def test_many_inverse_roots_that_fail() -> None:
     matrices = np.broadcast_to(np.eye(40), (64, 40, 40)).copy()
     matrices[7, 30, 30] = -1.0
     for dtype in (tf.float32, tf.float64):
-        with pytest.raises(linalg.FactorisationError, match="of A failed"):
-            linalg.inverse_root(tf.constant(matrices, dtype), "A", {})
+        with pytest.raises(factorisations.FactorisationError, match="of A failed"):
+            factorisations.inverse_root(tf.constant(matrices, dtype), "A", {})

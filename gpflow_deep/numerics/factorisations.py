@@ -1,0 +1,147 @@
+"""Cholesky factorisations that explain their failures, and the inverses of their factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["FactorisationError", "add_jitter", "cholesky", "inverse_root"]
+
+# Of matrices that are inverted by halves: how many there are, and their rows.
+_MANY, _SMALL, _LARGE = 64, 32, 128
+
+
+class FactorisationError(ValueError):
+    """A covariance matrix is not numerically positive definite."""
+
+
+_ADVICE = (
+    "Try a larger jitter (gpflow.config.set_default_jitter), inputs scaled to unit variance, inducing"
+    " inputs without duplicates, bounded lengthscales, or float64 (gpflow.config.set_default_float)."
+)
+
+
+def cholesky(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """
+    Lower Cholesky factor of ``matrix`` [..., M, M]; computed in float64, returned in its dtype.
+
+    TensorFlow's own factorisation returns NaN without a word where the matrix is not positive
+    definite. This one raises, in eager mode and inside a ``tf.function`` alike (compiled by XLA it
+    returns NaN: XLA has no assertions).
+
+    :param what: the matrix's name in the error message, such as "K_MM of layer 2".
+    :param context: tensors to show in the error message, such as the kernel's parameters.
+    :raises FactorisationError: in eager mode, where the matrix is not positive definite.
+    :raises tf.errors.InvalidArgumentError: likewise, inside a ``tf.function``.
+    """
+    wide = tf.cast(matrix, tf.float64)
+    factor = tf.linalg.cholesky(wide)
+    _check_success(factor, wide, what, context)
+    return tf.cast(factor, matrix.dtype)
+
+
+def _check_success(
+    factor: tf.Tensor, matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]
+) -> None:
+    """Whether the triangular matrices that a factorisation came to have finite diagonals."""
+    wide = tf.cast(matrix, tf.float64)
+    succeeded = _is_finite(factor)
+    message = f"The Cholesky factorisation of {what} failed: it is not positive definite."
+
+    def smallest_eigenvalue() -> tf.Tensor:
+        finite = tf.where(tf.math.is_finite(wide), wide, tf.zeros_like(wide))
+        return tf.reduce_min(tf.linalg.eigvalsh(finite))
+
+    if tf.executing_eagerly():
+        if not succeeded:
+            shown = "; ".join(
+                f"{name}: {tf.convert_to_tensor(x).numpy()}" for name, x in context.items()
+            )
+            raise FactorisationError(
+                f"{message} Smallest eigenvalue: {float(smallest_eigenvalue()):.3g}; {shown}."
+                f" {_ADVICE}"
+            )
+    else:
+
+        def report() -> tf.Operation:
+            data: list[object] = [message, _ADVICE, "Smallest eigenvalue:", smallest_eigenvalue()]
+            for name, value in context.items():
+                data += [f"{name}:", tf.convert_to_tensor(value)]
+            # That of tf.debugging is within a condition of its own.
+            return tf.raw_ops.Assert(condition=False, data=data, summarize=20)
+
+        tf.cond(succeeded, tf.no_op, report)
+
+
+def add_jitter(matrix: tf.Tensor, jitter: float) -> tf.Tensor:
+    """``matrix`` [..., M, M] plus ``jitter`` I, which costs the gradient nothing: to set a diagonal does."""
+    return matrix + jitter * tf.eye(matrix.shape[-1], dtype=matrix.dtype)
+
+
+def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """
+    C^-1 for the lower Cholesky factor C of ``matrix`` [..., M, M], none of whose eigenvalues may be small.
+
+    It is computed in float64, and returned in the matrix's dtype; but of many matrices in their own dtype, by
+    products, and in float64 only where that fails. Its gradient is three matrix products; those of the
+    factorisation and of the solve take eight. It is that of symmetric changes of the matrix, not itself made
+    symmetric.
+
+    :param what: see :func:`cholesky`.
+    :param context: see :func:`cholesky`.
+    """
+    M = int(matrix.shape[-1])
+    half = np.tril(np.ones([M, M])) - 0.5 * np.eye(M)
+    shown = {name: tf.convert_to_tensor(value) for name, value in context.items()}
+
+    @tf.custom_gradient
+    def root(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def widely() -> tf.Tensor:
+            return tf.cast(_inverse_root(tf.cast(matrix, tf.float64)), matrix.dtype)
+
+        if matrix.dtype == tf.float64 or not _are_many(matrix):
+            inverse = widely()
+        else:
+            # The matrix's own rounding is as large as this one's, but a pivot may pass zero by it.
+            inverse = _inverse_root(matrix)
+            inverse = tf.cond(_is_finite(inverse), lambda: inverse, widely)
+        _check_success(inverse, matrix, what, shown)
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # d C^-1 = -F(C^-1 dA C^-T) C^-1, where F takes the lower triangle with half of the diagonal.
+            inner = tf.matmul(upstream, inverse, transpose_b=True) * tf.cast(-half, matrix.dtype)
+            return tf.matmul(inverse, tf.matmul(inner, inverse), transpose_a=True)
+
+        return inverse, gradient
+
+    return root(matrix)
+
+
+def _are_many(matrices: tf.Tensor) -> bool:
+    """And of middling size: of these a factorisation and solve take several times as long as products do."""
+    count = matrices.shape[:-2].num_elements()
+    return count is not None and count >= _MANY and _SMALL < matrices.shape[-1] <= _LARGE
+
+
+def _is_finite(factor: tf.Tensor) -> tf.Tensor:
+    """Whether no factorisation of a stack has failed."""
+    return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)))
+
+
+def _inverse_root(matrix: tf.Tensor) -> tf.Tensor:
+    """By halves where there are many, in the matrix's dtype."""
+    M = int(matrix.shape[-1])
+    if not _are_many(matrix):
+        factor = tf.linalg.cholesky(matrix)
+        eye = tf.eye(M, dtype=matrix.dtype)
+        return tf.linalg.triangular_solve(factor, tf.broadcast_to(eye, tf.shape(factor)))
+    half = M // 2
+    first = _inverse_root(matrix[..., :half, :half])
+    below = tf.matmul(matrix[..., half:, :half], first, transpose_b=True)
+    rest = matrix[..., half:, half:] - tf.matmul(below, below, transpose_b=True)
+    second = _inverse_root(rest)
+    left = -tf.matmul(second, tf.matmul(below, first))
+    above = tf.zeros_like(matrix[..., :half, half:])
+    return tf.concat([tf.concat([first, above], -1), tf.concat([left, second], -1)], -2)
