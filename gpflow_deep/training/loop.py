@@ -14,7 +14,6 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
@@ -26,6 +25,7 @@ from gpflow_deep.validation import (
     check_share,
 )
 
+from .adam import Adam
 from .chains import moving_chains
 from .checkpoints import Checkpoints
 from .checks import check_data
@@ -168,7 +168,7 @@ def fit(
         decay = None
         if optimizer is None:
             decay = Decay(learning_rate, int(decay_steps), decay_rate)
-            optimizer = tf_keras.optimizers.Adam(decay)
+            optimizer = Adam(decay)
         elif isinstance(optimizer, type) or not (
             hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
         ):
