@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
@@ -28,6 +29,8 @@ from .settings import Settings
 
 __all__ = ["ExactGP", "exact_gp", "rough_gp"]
 
+#: Mean and deviation of the logarithm of the noise variance of standardised targets.
+_LOG_NOISE = (-4.0, 1.0)
 _BLOCK = 1000  # rows of a triangular system that are solved at once
 
 
@@ -216,6 +219,10 @@ def _explained(inverse: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     return norms
 
 
+def _log_normal(mean: float, sd: float) -> tfp.distributions.LogNormal:
+    return tfp.distributions.LogNormal(*map(gpflow.utilities.to_default_float, (mean, sd)))
+
+
 def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
     if settings.likelihood != "gaussian":
         raise ValueError(
@@ -223,18 +230,29 @@ def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
         )
     likelihood, _ = likelihood_and_outputs(Y, settings)
     kernel = ard_kernel("matern52" if settings.kernel == "own" else settings.kernel, X.shape[1])
+    kernel.lengthscales.prior = _log_normal(1.0 + 0.5 * np.log(X.shape[1]), 1.0)
+    likelihood.variance.prior = _log_normal(*_LOG_NOISE)
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
 
 
 @register("gp", max_layers=1)
 def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
-    """An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others."""
+    """
+    An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others.
+
+    The evidence of few rows leaves the lengthscales of many inputs open, or takes all that is noise for a
+    function: they have priors, for standardised rows (those of Hvarfner et al. 2024, arXiv:2402.02229, with
+    a mean that grows with the number of inputs).
+    """
     del seed
     return _exact_gp(X, Y, settings)
 
 
 @register("rough-gp", max_layers=1, fixed={"kernel": "matern12"})
 def rough_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
-    """An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again."""
+    """
+    An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again. With the same
+    priors as `exact_gp`.
+    """
     del seed
     return _exact_gp(X, Y, settings)

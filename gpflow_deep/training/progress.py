@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["FitResult", "Progress", "ProgressBar", "TrainingError", "fingerprint"]
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,6 +143,8 @@ class ProgressBar(tqdm):
         options: dict[str, Any] = {"unit": "step"}
         if time_limit is not None:
             options = {"bar_format": "{percentage:3.0f}%|{bar}| {elapsed}{postfix}"}
+        # A log keeps every line.
+        options["mininterval"] = 0.1 if sys.stderr.isatty() or "ipykernel" in sys.modules else 10.0
         super().__init__(total=steps, initial=place, disable=hidden, **options)
         self._objective, self._time_limit = objective, time_limit
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,19 @@ def test_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
     quiet_fit(Line(), validation_fraction=0.2, progress=True)
     shown = capfd.readouterr().err
     assert "12/12" in shown and "elbo=" in shown and "validation=" in shown
+
+
+def test_progress_is_told_seldom_where_every_line_is_kept(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refreshes() -> int:
+        quiet_fit(Line(), steps=50, progress=True, callback=lambda *_: time.sleep(0.01))
+        return capfd.readouterr().err.count("\r")
+
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    seldom = refreshes()
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert seldom <= 2 < refreshes()
 
 
 def test_monitor_is_called_with_every_step() -> None:
