@@ -7,10 +7,18 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["FactorisationError", "add_jitter", "cholesky", "inverse_root"]
+__all__ = [
+    "FactorisationError",
+    "add_jitter",
+    "cholesky",
+    "gaussian_log_density",
+    "inverse_root",
+    "triangular_inverse",
+]
 
 # Of matrices that are inverted by halves: how many there are, and their rows.
 _MANY, _SMALL, _LARGE = 64, 32, 128
+_LEAF = 200  # rows that are not halved further
 
 
 class FactorisationError(ValueError):
@@ -119,6 +127,74 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
     return root(matrix)
 
 
+def triangular_inverse(factor: tf.Tensor) -> tf.Tensor:
+    """
+    L^-1 of a lower triangular L [N, N], by halves: most of the work is then in matrix products, which take a
+    third of the time of a solve.
+    """
+    N = int(factor.shape[-1])
+    if N <= _LEAF:
+        return tf.linalg.triangular_solve(factor, tf.eye(N, dtype=factor.dtype))
+    half = N // 2
+    first = triangular_inverse(factor[:half, :half])
+    second = triangular_inverse(factor[half:, half:])
+    left = -tf.matmul(second, tf.matmul(factor[half:, :half], first))
+    return _by_quarters(first, tf.zeros([half, N - half], factor.dtype), left, second)
+
+
+def gaussian_log_density(
+    covariance: tf.Tensor, Y: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]
+) -> tf.Tensor:
+    """
+    Sum of the log densities of the columns of ``Y`` [N, P] under N(0, ``covariance`` [N, N]), in float64.
+
+    Its gradient, (K^-1 Y Y^T K^-1 - P K^-1) / 2, takes two thirds of N^3 multiplications beyond the
+    factorisation's; that of TensorFlow's factorisation takes three.
+
+    :param what: see :func:`cholesky`.
+    :param context: see :func:`cholesky`.
+    """
+    shown = {name: tf.convert_to_tensor(value) for name, value in context.items()}
+
+    @tf.custom_gradient
+    def log_density(K: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        factor = cholesky(K, what, shown)
+        alpha = tf.linalg.triangular_solve(factor, Y)
+        N, P = (tf.cast(size, K.dtype) for size in (tf.shape(Y)[0], tf.shape(Y)[1]))
+        log_determinant = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
+        squares = tf.reduce_sum(tf.square(alpha))
+        value = -0.5 * (squares + P * log_determinant + N * P * np.log(2.0 * np.pi))
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            inverse = triangular_inverse(factor)
+            residuals = tf.matmul(inverse, alpha, transpose_a=True)  # K^-1 Y
+            outer = tf.matmul(residuals, residuals, transpose_b=True)
+            return 0.5 * upstream * (outer - P * _lower_gram(inverse)), -upstream * residuals
+
+        return value, gradient
+
+    return log_density(tf.cast(covariance, tf.float64), tf.cast(Y, tf.float64))
+
+
+def _lower_gram(factor: tf.Tensor) -> tf.Tensor:
+    """T^T T [N, N] of a lower triangular T, whose zeros are not multiplied."""
+    N = int(factor.shape[-1])
+    if N <= _LEAF:
+        return tf.matmul(factor, factor, transpose_a=True)
+    half = N // 2
+    left, second = factor[half:, :half], factor[half:, half:]
+    first = _lower_gram(factor[:half, :half]) + tf.matmul(left, left, transpose_a=True)
+    below = tf.matmul(second, left, transpose_a=True)
+    return _by_quarters(first, tf.transpose(below), below, _lower_gram(second))
+
+
+def _by_quarters(
+    first: tf.Tensor, above: tf.Tensor, below: tf.Tensor, last: tf.Tensor
+) -> tf.Tensor:
+    """A matrix [[first, above], [below, last]]."""
+    return tf.concat([tf.concat([first, above], -1), tf.concat([below, last], -1)], -2)
+
+
 def _are_many(matrices: tf.Tensor) -> bool:
     """And of middling size: of these a factorisation and solve take several times as long as products do."""
     count = matrices.shape[:-2].num_elements()
@@ -144,4 +220,4 @@ def _inverse_root(matrix: tf.Tensor) -> tf.Tensor:
     second = _inverse_root(rest)
     left = -tf.matmul(second, tf.matmul(below, first))
     above = tf.zeros_like(matrix[..., :half, half:])
-    return tf.concat([tf.concat([first, above], -1), tf.concat([left, second], -1)], -2)
+    return _by_quarters(first, above, left, second)

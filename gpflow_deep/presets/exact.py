@@ -13,7 +13,7 @@ from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
 
 from gpflow_deep.layers import GPLayer
-from gpflow_deep.numerics.factorisations import cholesky
+from gpflow_deep.numerics.factorisations import cholesky, gaussian_log_density, triangular_inverse
 from gpflow_deep.posteriors.mixture import (
     Mixture,
     sample_joint_mixture,
@@ -31,6 +31,7 @@ __all__ = ["ExactGP", "exact_gp", "rough_gp"]
 
 #: Mean and deviation of the logarithm of the noise variance of standardised targets.
 _LOG_NOISE = (-4.0, 1.0)
+_COVARIANCE = "the covariance of the targets"
 _BLOCK = 1000  # rows of a triangular system that are solved at once
 
 
@@ -102,26 +103,22 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The log evidence."""
-        scale, alpha = self._factorise()
-        N, P = alpha.shape
-        noise = self.likelihood.variance
-        log_density = -0.5 * (
-            tf.reduce_sum(tf.square(alpha))
-            + 2.0 * P * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(scale)))
-            + N * P * np.log(2.0 * np.pi)
-        )
-        repeats = (1.0 - self.weights) * tf.math.log(2.0 * np.pi * noise)
-        return log_density + 0.5 * P * tf.reduce_sum(repeats - tf.math.log(self.weights))
+        log_density = gaussian_log_density(self._covariance(), self.targets, _COVARIANCE, {})
+        repeats = (1.0 - self.weights) * tf.math.log(2.0 * np.pi * self.likelihood.variance)
+        repeats = tf.reduce_sum(repeats - tf.math.log(self.weights))
+        return tf.cast(log_density, repeats.dtype) + 0.5 * self.num_latent_gps * repeats
 
     def posterior(self) -> DeepGPPosterior:
         """Predictions with the covariance of the data factorised once."""
         return DeepGPPosterior(self)
 
+    def _covariance(self) -> tf.Tensor:
+        """Of the targets, [N, N]."""
+        return self.kernel(self.inputs) + tf.linalg.diag(self.likelihood.variance / self.weights)
+
     def _factorise(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""
-        K = self.kernel(self.inputs)
-        diagonal = tf.linalg.diag_part(K) + self.likelihood.variance / self.weights
-        scale = cholesky(tf.linalg.set_diag(K, diagonal), "the covariance of the targets", {})
+        scale = cholesky(self._covariance(), _COVARIANCE, {})
         return scale, tf.linalg.triangular_solve(scale, self.targets)
 
     def _prepare(self) -> _Conditioned:
@@ -190,7 +187,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
 
 def _invert(scale: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """L^-1 [N, N], and L^-T alpha [N, P]."""
-    inverse = tf.linalg.triangular_solve(scale, tf.eye(len(alpha), dtype=alpha.dtype))
+    inverse = triangular_inverse(scale)
     return inverse, tf.matmul(inverse, alpha, transpose_a=True)
 
 
@@ -241,8 +238,8 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     An exact GP with Gaussian noise, cubic in the rows: up to some thousands the measure for others.
 
     The evidence of few rows leaves the lengthscales of many inputs open, or takes all that is noise for a
-    function: they have priors, for standardised rows (those of Hvarfner et al. 2024, arXiv:2402.02229, with
-    a mean that grows with the number of inputs).
+    function: both have priors, for standardised rows. The lengthscales' has a mean that grows with the number
+    of inputs, after Hvarfner et al. 2024 (arXiv:2402.02229), whose own is wider.
     """
     del seed
     return _exact_gp(X, Y, settings)
@@ -251,8 +248,8 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
 @register("rough-gp", max_layers=1, fixed={"kernel": "matern12"})
 def rough_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
     """
-    An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again. With the same
-    priors as `exact_gp`.
+    An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again. It has the
+    priors of `exact_gp`.
     """
     del seed
     return _exact_gp(X, Y, settings)

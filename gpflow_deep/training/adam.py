@@ -33,7 +33,9 @@ class Adam(tf_keras.optimizers.Adam):
         """What the updates of all variables of a graph take."""
         graph = tf.compat.v1.get_default_graph()
         if self._shared.graph is not graph or tf.executing_eagerly():
-            self._shared = SimpleNamespace(graph=graph, factors={})  # a dictionary would be checkpointed
+            self._shared = SimpleNamespace(
+                graph=graph, factors={}
+            )  # a dictionary would be checkpointed
         factors = self._shared.factors
         if dtype not in factors:
             step = tf.cast(self.iterations + 1, dtype)
