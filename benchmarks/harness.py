@@ -106,12 +106,18 @@ def measure(step: Callable[[], object], steps: int, baseline_mb: float = 0.0) ->
 
 
 def adam_step(
-    loss: Callable[[], Any], variables: Sequence[Any], jit: bool = False, rate: float = 0.005
+    loss: Callable[[], Any],
+    variables: Sequence[Any],
+    jit: bool = False,
+    optimizer: Any = None,
 ) -> Callable[[], object]:
+    """A step as `gpflow_deep.training.fit` takes it, or by a peer's optimiser."""
     import tensorflow as tf
-    from gpflow.keras import tf_keras
 
-    optimizer = tf_keras.optimizers.Adam(rate)
+    if optimizer is None:
+        from gpflow_deep.training.adam import Adam
+
+        optimizer = Adam(0.005)
     optimizer.build(variables)
 
     @tf.function(jit_compile=jit, autograph=False)

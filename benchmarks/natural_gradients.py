@@ -25,6 +25,7 @@ import gpflow
 import numpy as np
 import peers
 import tensorflow as tf
+from gpflow.keras import tf_keras
 from harness import adam_step
 from runs import (
     STRUCTURES,
@@ -158,7 +159,9 @@ def gpflux_curve(
     def batch_loss() -> tf.Tensor:
         return loss(*(tf.tile(a, [model.num_samples, 1]) for a in batches.get_next()))
 
-    step = adam_step(batch_loss, training.trainable_variables, rate=0.05)
+    step = adam_step(
+        batch_loss, training.trainable_variables, optimizer=tf_keras.optimizers.Adam(0.05)
+    )
 
     @tf.function(autograph=False)
     def tensors() -> tuple[tf.Tensor, ...]:

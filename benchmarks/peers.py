@@ -36,6 +36,7 @@ def gpflux_step(
     import gpflow
     import numpy as np
     import tensorflow as tf
+    from gpflow.keras import tf_keras
     from gpflux.layers import LikelihoodLayer
     from gpflux.models import DeepGP
 
@@ -64,7 +65,8 @@ def gpflux_step(
         model({"inputs": X_batch, "targets": Y_batch}, training=True)
         return tf.add_n(model.losses)
 
-    return adam_step(loss, model.trainable_variables)
+    optimizer = tf_keras.optimizers.Adam(0.005)
+    return adam_step(loss, model.trainable_variables, optimizer=optimizer)
 
 
 def gpflux_twin(model: Any, num_data: int) -> Any:
