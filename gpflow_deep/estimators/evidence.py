@@ -40,8 +40,9 @@ def fit_exact(
     """
     Hyperparameters by L-BFGS on the evidence of up to a thousand rows, and their priors, from the best of
     several starts and, unless the settings name one, kernels on some hundreds; predictions from up to 5000
-    rows, drawn at random where there are more. In the end all variances get the factor that is best for these rows, each predicted
-    from the others, which leaves the mean as it is, and the predictions the tails of these errors.
+    rows, drawn at random where there are more. In the end all variances get the factor that is best for these
+    rows, each predicted from the others, which leaves the mean as it is, and the predictions the tails of
+    these errors.
 
     :param name: of the preset.
     :param rows: standardised.
