@@ -142,9 +142,7 @@ def triangular_inverse(factor: tf.Tensor) -> tf.Tensor:
     return _by_quarters(first, tf.zeros([half, N - half], factor.dtype), left, second)
 
 
-def gaussian_log_density(
-    covariance: tf.Tensor, Y: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]
-) -> tf.Tensor:
+def gaussian_log_density(covariance: tf.Tensor, Y: tf.Tensor, what: str) -> tf.Tensor:
     """
     Sum of the log densities of the columns of ``Y`` [N, P] under N(0, ``covariance`` [N, N]), in float64.
 
@@ -152,13 +150,11 @@ def gaussian_log_density(
     factorisation's; that of TensorFlow's factorisation takes three.
 
     :param what: see :func:`cholesky`.
-    :param context: see :func:`cholesky`.
     """
-    shown = {name: tf.convert_to_tensor(value) for name, value in context.items()}
 
     @tf.custom_gradient
     def log_density(K: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        factor = cholesky(K, what, shown)
+        factor = cholesky(K, what, {})
         alpha = tf.linalg.triangular_solve(factor, Y)
         N, P = (tf.cast(size, K.dtype) for size in (tf.shape(Y)[0], tf.shape(Y)[1]))
         log_determinant = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))

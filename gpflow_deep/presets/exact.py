@@ -103,7 +103,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The log evidence."""
-        log_density = gaussian_log_density(self._covariance(), self.targets, _COVARIANCE, {})
+        log_density = gaussian_log_density(self._covariance(), self.targets, _COVARIANCE)
         repeats = (1.0 - self.weights) * tf.math.log(2.0 * np.pi * self.likelihood.variance)
         repeats = tf.reduce_sum(repeats - tf.math.log(self.weights))
         return tf.cast(log_density, repeats.dtype) + 0.5 * self.num_latent_gps * repeats
