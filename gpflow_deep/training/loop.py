@@ -217,7 +217,8 @@ def fit(
         if checkpoint_dir is not None
         else None
     )
-    objective = "log joint" if chains else "elbo" if hasattr(model, "elbo") else "objective"
+    is_bound = hasattr(model, "elbo") and not getattr(model, "predictive_objective", False)
+    objective = "log joint" if chains else "elbo" if is_bound else "objective"
     with checkpoints or nullcontext(), replicas.watched(run):
         if checkpoints and checkpoints.restore() and run.step > steps:
             raise ValueError(

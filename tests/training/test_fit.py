@@ -161,6 +161,16 @@ def test_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
     assert "12/12" in shown and "elbo=" in shown and "validation=" in shown
 
 
+def test_progress_of_a_predictive_objective_is_not_called_a_bound(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = Line()
+    model.predictive_objective = True
+    quiet_fit(model, progress=True)
+    shown = capfd.readouterr().err
+    assert "objective=" in shown and "elbo" not in shown
+
+
 def test_progress_is_told_seldom_where_every_line_is_kept(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
