@@ -26,7 +26,7 @@ _KERNELS = ("matern52", "rbf")
 _STARTS = ((1.0, 0.1), (3.0, 0.01))  # factors of the lengthscales, noise variances
 _TRIAL_ROWS, _TRIAL_ITERATIONS = 400, 30
 _TRIAL_TIME = 0.5  # share of the time
-_ROWS, _ITERATIONS = 1000, 100
+_ROWS, _ITERATIONS = 1000, 60
 _SHORT = 4.0  # seconds that do not do for so many rows
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
