@@ -1,5 +1,5 @@
 """
-What the priors of the exact GPs' hyperparameters are worth, on training rows that are held out.
+What the priors of the exact GP's hyperparameters are worth, on training rows that are held out.
 
     python benchmarks/priors.py --output priors.jsonl
     python benchmarks/priors.py --report priors.jsonl
@@ -91,7 +91,7 @@ def all_settings(o: argparse.Namespace) -> Iterator[Line]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).strip().split("\n\n")[0])
-    parser.add_argument("--family", nargs="+", default=["gp", "rough-gp"])
+    parser.add_argument("--family", nargs="+", default=["gp"])
     parser.add_argument("--dataset", nargs="+", default=list(DATASETS))
     parser.add_argument("--split", type=int, nargs="+", default=[0])
     parser.add_argument("--output", type=Path, default=Path("priors.jsonl"))

@@ -27,7 +27,7 @@ _STARTS = ((1.0, 0.1), (3.0, 0.01))  # factors of the lengthscales, noise varian
 _TRIAL_ROWS, _TRIAL_ITERATIONS = 400, 30
 _TRIAL_TIME = 0.5  # share of the time
 _ROWS, _ITERATIONS = 1000, 60
-_SHORT = 4.0  # seconds that do not do for so many rows
+_SHORT = 10.0  # seconds that do not do for so many rows
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
 # gets wrong: a thousandth of an observation's variance.
@@ -38,17 +38,17 @@ def fit_exact(
     name: str, rows: Rows, settings: Settings, seed: int, seconds: float | None = None
 ) -> tuple[ExactGP, Settings, Tails]:
     """
-    Hyperparameters by L-BFGS on the evidence of up to a thousand rows, and their priors, from the best of
-    several starts and, unless the settings name one, kernels on some hundreds; predictions from up to 5000
-    rows, drawn at random where there are more. In the end all variances get the factor that is best for these
-    rows, each predicted from the others, which leaves the mean as it is, and the predictions the tails of
-    these errors.
+    Hyperparameters by L-BFGS on the evidence of up to a thousand rows, with priors if there are any, from the
+    best of several starts and, unless the settings name one, kernels on some hundreds; predictions from up to
+    5000 rows, drawn at random where there are more. In the end all variances get the factor that is best for
+    these rows, each predicted from the others, which leaves the mean as it is, and the predictions the tails
+    of these errors.
 
     :param name: of the preset.
     :param rows: standardised.
     :param settings: name the kernel and the floor of the noise.
     :param seed: of the draw of rows.
-    :param seconds: for the evidence; below four, of half as many rows.
+    :param seconds: for the evidence; below ten, of half as many rows.
     :return: the model, the settings with the kernel and the precision taken, and the tails.
     """
     started, limit = time.perf_counter(), np.inf if seconds is None else seconds

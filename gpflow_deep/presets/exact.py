@@ -227,8 +227,6 @@ def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
         )
     likelihood, _ = likelihood_and_outputs(Y, settings)
     kernel = ard_kernel("matern52" if settings.kernel == "own" else settings.kernel, X.shape[1])
-    kernel.lengthscales.prior = _log_normal(1.0 + 0.5 * np.log(X.shape[1]), 1.0)
-    likelihood.variance.prior = _log_normal(*_LOG_NOISE)
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
 
 
@@ -242,14 +240,17 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     of inputs, after Hvarfner et al. 2024 (arXiv:2402.02229), whose own is wider.
     """
     del seed
-    return _exact_gp(X, Y, settings)
+    model = _exact_gp(X, Y, settings)
+    model.kernel.lengthscales.prior = _log_normal(1.0 + 0.5 * np.log(X.shape[1]), 1.0)
+    model.likelihood.variance.prior = _log_normal(*_LOG_NOISE)
+    return model
 
 
 @register("rough-gp", max_layers=1, fixed={"kernel": "matern12"})
 def rough_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
     """
-    An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again. It has the
-    priors of `exact_gp`.
+    An exact GP with a Matern-1/2 kernel: for functions with jumps, and for rows that come again, which may
+    have no noise. So it has no priors.
     """
     del seed
     return _exact_gp(X, Y, settings)
