@@ -2,9 +2,9 @@
 Covariances between inducing variables and inputs.
 
 GPflow's ``Kuu`` and ``Kuf`` are used for every kernel. The squared exponential with inducing points,
-alone or with white noise added, is the default of deep GPs and has a short cut: its logarithm is one
-matrix product, so that a covariance matrix costs one product and one exponential instead of eight
-passes over it, and in float32 K_MM is evaluated in float64, where its small eigenvalues live.
+alone or with white noise added, is the default of deep GPs and has a short cut, one matrix product and one
+exponential in place of eight passes over a covariance matrix; and in float32 K_MM is evaluated in float64,
+where its small eigenvalues live.
 
 Short cuts are for kernels with the methods that GPflow, or this package, gave them
 (:func:`~gpflow_deep.kernels.methods.has_methods_of`); all others are called.
@@ -38,6 +38,7 @@ from ..kernels.independent import latent_kernels
 from ..kernels.methods import has_methods_of, takes_batches
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import squared_distances
+from ..numerics.squared_exponential import squared_exponential
 
 __all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance", "split_gps"]
 
@@ -77,19 +78,14 @@ def _as_squared_exponential(
     return _SquaredExponentialSum(smooth[0], white)
 
 
-def _log_covariance(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
-    """log k(Z, X) [..., M, N] as one matrix product, in the dtype of ``Z`` and ``X``."""
-    lengthscales = tf.cast(kernel.lengthscales, Z.dtype)
-    Z, X = kernel.slice(Z, X)
-    # The kernel is stationary: about Z's mean the products lose fewer digits to cancellation.
-    centre = tf.stop_gradient(tf.reduce_mean(Z, axis=-2, keepdims=True))
-    Z, X = (Z - centre) / lengthscales, (X - centre) / lengthscales
-    z = -0.5 * tf.reduce_sum(tf.square(Z), axis=-1, keepdims=True)
-    z += tf.math.log(tf.cast(kernel.variance, Z.dtype))
-    x = -0.5 * tf.reduce_sum(tf.square(X), axis=-1, keepdims=True)
-    left = tf.concat([Z, z, tf.ones_like(z)], axis=-1)  # [M, D + 2]
-    right = tf.concat([X, tf.ones_like(x), x], axis=-1)  # [N, D + 2]
-    return tf.matmul(left, right, transpose_b=True)
+def _squared_exponential(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+    """k(Z, X) [..., M, N], in the dtype of ``Z`` and ``X``."""
+    parameters = (tf.cast(x, Z.dtype) for x in (kernel.lengthscales, kernel.variance))
+    dims = kernel.active_dims
+    # A slice of all columns would copy them, forwards and backwards.
+    if not isinstance(dims, slice) or dims != slice(None):
+        Z, X = kernel.slice(Z, X)
+    return squared_exponential(Z, X, *parameters)
 
 
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
@@ -101,7 +97,7 @@ def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> t
     def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
         fast = _as_squared_exponential(inducing_variable, kernel)
         if fast is not None:
-            return tf.exp(_log_covariance(fast.kernel, tf.cast(inducing_variable.Z, dtype), X))
+            return _squared_exponential(fast.kernel, tf.cast(inducing_variable.Z, dtype), X)
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
             return tf.cast(_all_gps(kernel, inducing_variable.Z, own), dtype)
         return tf.cast(gpflow.covariances.Kuf(inducing_variable, kernel, own), dtype)
@@ -116,7 +112,7 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
         fast = _as_squared_exponential(inducing_variable, kernel)
         if fast is not None:
             Z = tf.cast(inducing_variable.Z, tf.float64)
-            K = tf.exp(_log_covariance(fast.kernel, Z, Z))
+            K = _squared_exponential(fast.kernel, Z, Z)
             if not fast.white:
                 return K
             noise = sum(tf.cast(white.variance, tf.float64) for white in fast.white)
@@ -175,7 +171,7 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     if parts is not None:
         return parts
     if has_methods_of(kernel, SquaredExponential):
-        return tf.exp(_log_covariance(kernel, X, X if X2 is None else X2))[:, None]
+        return _squared_exponential(kernel, X, X if X2 is None else X2)[:, None]
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.
         inputs = [None if x is None else tf.cast(x, gpflow.default_float()) for x in (X, X2)]

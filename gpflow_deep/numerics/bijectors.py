@@ -45,15 +45,14 @@ class PackedTriangular(tfp.bijectors.Bijector):
         def unpack(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
             padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, 1]])
             flat = tf.gather(padded, self._sources, axis=-1)
-            shape = tf.concat([tf.shape(x)[:-1], [self._size, self._size]], axis=0)
-            return tf.reshape(flat, shape), self._inverse
+            return tf.reshape(flat, _shape(x, 1, [self._size, self._size])), self._inverse
 
         matrices = unpack(x)
         matrices.set_shape(self._forward_event_shape(x.shape))
         return matrices
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
-        flat = tf.reshape(y, tf.concat([tf.shape(y)[:-2], [self._size**2]], axis=0))
+        flat = tf.reshape(y, _shape(y, 2, [self._size**2]))
         return tf.gather(flat, self._positions, axis=-1)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
@@ -70,3 +69,10 @@ class PackedTriangular(tfp.bijectors.Bijector):
 
     def _inverse_event_shape_tensor(self, output_shape: tf.Tensor) -> tf.Tensor:
         return tf.concat([output_shape[:-2], [len(self._positions)]], axis=0)
+
+
+def _shape(x: tf.Tensor, num_axes: int, last: list[int]) -> list[int] | tf.Tensor:
+    """That of ``x`` with other last axes in place of the last ``num_axes``; static where it is known."""
+    if x.shape.is_fully_defined():
+        return [*x.shape[:-num_axes], *last]
+    return tf.concat([tf.shape(x)[:-num_axes], last], axis=0)

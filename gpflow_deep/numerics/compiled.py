@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ["compiled"]
 
+import contextlib
+import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -37,7 +39,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
             return function(*args, **kwargs)
         before = set(_custom_gradients())
         try:
-            return function(*args, **kwargs)
+            with _without_collections():
+                return function(*args, **kwargs)
         finally:
             # Inside another function's graph they are that function's: it may outlive this one.
             outer = getattr(tf.compat.v1.get_default_graph(), "outer_graph", None)
@@ -48,6 +51,21 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     result = tf.function(partial(traced), autograph=False, **options)
     weakref.finalize(result, _forget_gradients, gradients).atexit = False
     return result
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """
+    No garbage is collected meanwhile. What a tracing makes lives on, but is so much that Python would search
+    all objects of TensorFlow too, for a sixth of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _custom_gradients() -> dict[str, Any]:

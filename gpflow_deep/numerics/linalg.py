@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
@@ -229,9 +230,11 @@ def covariance_forms(A: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     columns = [u for t in range(T) for u in range(t + 1)]
     lower = tf.gather_nd(C, list(zip(rows, columns)))  # [T (T + 1) / 2, M, M]
     forms = quadratic_forms(A, 0.5 * (lower + tf.linalg.matrix_transpose(lower)))
-    position = {(t, u): i for i, (t, u) in enumerate(zip(rows, columns))}
-    full = [position[max(t, u), min(t, u)] for t in range(T) for u in range(T)]
-    return tf.reshape(tf.gather(forms, full, axis=-1), [*leading_shape(forms), T, T])
+    # By a product: the gradient of a gather from the last axis is far slower.
+    full = np.zeros([len(rows), T, T])
+    full[range(len(rows)), rows, columns] = full[range(len(rows)), columns, rows] = 1.0
+    flat = tf.reshape(forms, [-1, len(rows)]) @ tf.constant(full.reshape(-1, T * T), forms.dtype)
+    return tf.reshape(flat, [*leading_shape(forms), T, T])
 
 
 def _per_gp(basis: tf.Tensor, num_gps: int) -> tf.Tensor:
