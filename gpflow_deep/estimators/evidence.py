@@ -10,7 +10,6 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.utilities import multiple_assign, read_values
 
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import FactorisationError
@@ -72,15 +71,14 @@ def fit_exact(
             _with_hyperparameters(_model(name, some, chosen, seed), model)
             for chosen, model in zip(choices, models)
         ]
-    losses = [compiled(model.training_loss) for model in models]
-    best = 0
+    losses, winner = [compiled(model.training_loss) for model in models], 0
     if len(models) > 1:
         each = _RACE_TIME * limit / len(models)
         for model, loss in zip(models, losses):
             _maximise(model, loss, _RACE_ITERATIONS, time.perf_counter() + each)
-        best = int(np.argmin([float(loss()) for loss in losses]))
-    _maximise(models[best], losses[best], _ITERATIONS, started + limit)
-    best, settings = models[best], choices[best]
+        winner = int(np.argmin([float(loss()) for loss in losses]))
+    best, settings = models[winner], choices[winner]
+    _maximise(best, losses[winner], _ITERATIONS, started + limit)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
     tails = _calibrate(best)
@@ -94,17 +92,17 @@ def _best_start(
     model: ExactGP, starts: Sequence[tuple[float, float]], seconds: float
 ) -> tuple[float, float]:
     """The start that leads to the most evidence, which the model is left at."""
-    first = read_values(model)
-    loss = compiled(model.training_loss)
+    # Unconstrained values, as everywhere here: a noise at its floor could not be assigned.
+    first, loss = _values(model), compiled(model.training_loss)
     reached = []
     for factor, noise in starts:
-        multiple_assign(model, first)
+        _assign(model, first)
         model.kernel.lengthscales.assign(factor * model.kernel.lengthscales)
         model.likelihood.variance.assign(noise)
         _maximise(model, loss, _TRIAL_ITERATIONS, time.perf_counter() + seconds)
-        reached.append((float(loss()), (factor, noise), read_values(model)))
+        reached.append((float(loss()), (factor, noise), _values(model)))
     _, start, values = min(reached, key=lambda result: result[0])
-    multiple_assign(model, values)
+    _assign(model, values)
     return start
 
 
@@ -147,10 +145,17 @@ def _model(name: str, rows: Rows, settings: Settings, seed: int) -> ExactGP:
 
 
 def _with_hyperparameters(model: ExactGP, other: ExactGP) -> ExactGP:
-    # Unconstrained: at its floor, the noise has no way back.
-    for new, old in zip(model.trainable_variables, other.trainable_variables, strict=True):
-        new.assign(old)
+    _assign(model, _values(other))
     return model
+
+
+def _values(model: ExactGP) -> list[np.ndarray]:
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def _assign(model: ExactGP, values: list[np.ndarray]) -> None:
+    for variable, value in zip(model.trainable_variables, values, strict=True):
+        variable.assign(value)
 
 
 def _maximise(
@@ -162,7 +167,7 @@ def _maximise(
         if time.perf_counter() > deadline:
             raise StopIteration
 
-    before = [variable.numpy() for variable in model.trainable_variables]
+    before = _values(model)
     try:
         gpflow.optimizers.Scipy().minimize(
             loss,
@@ -175,5 +180,4 @@ def _maximise(
             return
     except (FactorisationError, tf.errors.InvalidArgumentError):
         pass
-    for variable, value in zip(model.trainable_variables, before, strict=True):
-        variable.assign(value)
+    _assign(model, before)
