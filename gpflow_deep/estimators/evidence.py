@@ -61,7 +61,8 @@ def fit_exact(
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
     each = _TRIAL_TIME * limit / (len(_STARTS) + len(kernels) - 1)
-    models, starts = [], _STARTS
+    models: list[ExactGP] = []
+    starts: Sequence[tuple[float, float]] = _STARTS
     for chosen in choices:
         models.append(_model(name, trial, chosen, seed))
         # What start is good is for the data to say: the first kernel finds it for all.
