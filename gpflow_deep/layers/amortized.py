@@ -15,6 +15,7 @@ from gpflow.mean_functions import MeanFunction
 
 from ..kernels import StackedStationary
 from ..kernels.independent import takes_indices
+from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import leading_shape, squared_norms
 from ..validation import check_flag, check_positive_integer, check_seed
@@ -156,11 +157,7 @@ class AmortizedGPLayer(Layer):
         Z, mean, scale = tf.split(columns, self._sizes, axis=-1)
         if self.full_covariance:
             packed = tf.reshape(scale, [-1, T, M * (M + 1) // 2])
-            lower = np.tril_indices(M)
-            position = np.full([M, M], M * (M + 1) // 2)  # of a zero
-            position[lower] = np.arange(len(lower[0]))
-            padded = tf.pad(packed, [[0, 0], [0, 0], [0, 1]])
-            scale = tf.reshape(tf.gather(padded, position.ravel(), axis=-1), [-1, T, M, M])
+            scale = PackedTriangular.lower(M).forward(packed)
         else:
             scale = tf.nn.softplus(tf.reshape(scale, [-1, T, M]))
         return tf.reshape(Z, [-1, M, self._input_dim]), tf.reshape(mean, [-1, T, M]), scale

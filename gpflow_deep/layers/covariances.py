@@ -81,11 +81,14 @@ def _as_squared_exponential(
 def _squared_exponential(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
     """k(Z, X) [..., M, N], in the dtype of ``Z`` and ``X``."""
     parameters = (tf.cast(x, Z.dtype) for x in (kernel.lengthscales, kernel.variance))
+    return squared_exponential(*_sliced(kernel, Z, X), *parameters)
+
+
+def _sliced(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The columns that the kernel takes. A slice of all would copy them, forwards and backwards."""
     dims = kernel.active_dims
-    # A slice of all columns would copy them, forwards and backwards.
-    if not isinstance(dims, slice) or dims != slice(None):
-        Z, X = kernel.slice(Z, X)
-    return squared_exponential(Z, X, *parameters)
+    everything = isinstance(dims, slice) and dims == slice(None)
+    return (X, X2) if everything else kernel.slice(X, X2)
 
 
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
@@ -179,7 +182,7 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     if X2 is None:
         return local_covariances(kernel, X)
     if _is_function_of_distance(kernel, X):
-        left, right = (kernel.scale(x) for x in kernel.slice(X, X2))
+        left, right = (kernel.scale(x) for x in _sliced(kernel, X, X2))
         squares = tf.reduce_sum(tf.square(left), axis=-1)[..., :, None]
         squares += tf.reduce_sum(tf.square(right), axis=-1)[..., None, :]
         squares -= 2.0 * tf.matmul(left, right, transpose_b=True)
@@ -211,9 +214,9 @@ def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None)
     if parts is not None:
         return parts
     if has_methods_of(kernel, StackedStationary):
-        return kernel.local(*kernel.slice(X, X if X2 is None else X2))
+        return kernel.local(*_sliced(kernel, X, X if X2 is None else X2))
     if _is_function_of_distance(kernel, X):
-        X, X2 = (kernel.scale(x) for x in kernel.slice(X, X if X2 is None else X2))
+        X, X2 = (kernel.scale(x) for x in _sliced(kernel, X, X if X2 is None else X2))
         return kernel.K_r2(squared_distances(X, X2))[:, None]
     if isinstance(kernel, MultioutputKernel) or not takes_batches(kernel, X.shape[-1]):
         return _group_by_group(kernel, X, X2)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..numerics.bijectors import PackedTriangular
 from .gaussian import Gaussian
 
 __all__ = [
@@ -144,11 +145,9 @@ def pairs(log_amplitude: tf.Tensor, Z: tf.Tensor, precision: tf.Tensor) -> Expon
 def pair_coefficients(C: tf.Tensor) -> tf.Tensor:
     """Weights [..., P] of the pairs i >= j such that they sum to tr(C X) for symmetric X; C [..., M, M]."""
     M = C.shape[-1]
-    rows, columns = lower_pairs(M)
     total = C + tf.linalg.matrix_transpose(C)
     total = tf.linalg.set_diag(total, tf.linalg.diag_part(C))
-    flat = tf.reshape(total, tf.concat([tf.shape(C)[:-2], [M * M]], axis=0))
-    return tf.gather(flat, rows * M + columns, axis=-1)
+    return PackedTriangular.lower(M).inverse(total)
 
 
 def products(
