@@ -85,10 +85,10 @@ def _squared_exponential(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor)
 
 
 def _sliced(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The columns that the kernel takes. A slice of all would copy them, forwards and backwards."""
+    """What the kernel's ``slice`` makes of inputs. GPflow's of all columns would copy them, both ways."""
     dims = kernel.active_dims
-    everything = isinstance(dims, slice) and dims == slice(None)
-    return (X, X2) if everything else kernel.slice(X, X2)
+    is_idle = type(kernel).slice is Kernel.slice and isinstance(dims, slice) and dims == slice(None)
+    return (X, X2) if is_idle else kernel.slice(X, X2)
 
 
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
