@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import gpflow
@@ -26,11 +27,8 @@ _STARTS = ((1.0, 0.1), (3.0, 0.01))  # factors of the lengthscales, noise varian
 # Where these end with nothing but noise, as they do of many inputs few of which count. Where they do not,
 # it leads to more evidence on few rows, and to less on more.
 _LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
-_TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = (
-    400,
-    30,
-    0.4,
-)  # the last of each stage: share of the time
+# Of each stage; the times are shares of all.
+_TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.4
 _RACE_ITERATIONS, _RACE_TIME = 30, 0.35
 _ROWS, _ITERATIONS = 1000, 60
 _SHORT = 10.0  # seconds that do not do for so many rows
@@ -64,18 +62,19 @@ def fit_exact(
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
     each = _TRIAL_TIME * limit / (len(_STARTS) + len(kernels))
-    models: list[ExactGP] = []
+    models = [_model(name, trial, chosen, seed) for chosen in choices]
+    losses = [compiled(model.training_loss) for model in models]
     starts: Sequence[tuple[float, float]] = _STARTS
-    for chosen in choices:
-        models.append(_model(name, trial, chosen, seed))
+    for model, loss in zip(models, losses):
         # What start is good is for the data to say: the first kernel finds it for all.
-        starts = (_best_start(models[-1], starts, each),)
+        starts = (_best_start(model, loss, starts, each),)
     if len(some.X) > len(trial.X):
         models = [
             _with_hyperparameters(_model(name, some, chosen, seed), model)
             for chosen, model in zip(choices, models)
         ]
-    losses, winner = [compiled(model.training_loss) for model in models], 0
+        losses = [compiled(model.training_loss) for model in models]
+    winner = 0
     if len(models) > 1:
         each = _RACE_TIME * limit / len(models)
         for model, loss in zip(models, losses):
@@ -93,11 +92,14 @@ def fit_exact(
 
 
 def _best_start(
-    model: ExactGP, starts: Sequence[tuple[float, float]], seconds: float
+    model: ExactGP,
+    loss: Callable[[], tf.Tensor],
+    starts: Sequence[tuple[float, float]],
+    seconds: float,
 ) -> tuple[float, float]:
     """The start that leads to the most evidence, which the model is left at."""
     # Unconstrained values, as everywhere here: a noise at its floor could not be assigned.
-    first, loss = _values(model), compiled(model.training_loss)
+    first = _values(model)
 
     def climb(start: tuple[float, float]) -> tuple[float, tuple[float, float], list[np.ndarray]]:
         _assign(model, first)
@@ -106,13 +108,12 @@ def _best_start(
         _maximise(model, loss, _TRIAL_ITERATIONS, time.perf_counter() + seconds)
         return float(loss()), start, _values(model)
 
-    reached = [climb(start) for start in starts]
-    _assign(model, min(reached, key=lambda result: result[0])[2])
+    best = min((climb(start) for start in starts), key=itemgetter(0))
+    _assign(model, best[2])
     if model.likelihood.variance.numpy() > _NOTHING_BUT_NOISE and _LAST_RESORT not in starts:
-        reached.append(climb(_LAST_RESORT))
-    _, start, values = min(reached, key=lambda result: result[0])
-    _assign(model, values)
-    return start
+        best = min(best, climb(_LAST_RESORT), key=itemgetter(0))
+        _assign(model, best[2])
+    return best[1]
 
 
 def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:
