@@ -38,6 +38,7 @@ _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
 _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
+_MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
 class DeepGPEstimator(BaseEstimator):
@@ -166,6 +167,7 @@ class DeepGPEstimator(BaseEstimator):
                 seed=self.random_seed_,
                 steps=None if number is None else max(1, round(steps * number)),
                 seconds=budget.share(time),
+                most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,

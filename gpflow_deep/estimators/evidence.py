@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+from scipy.optimize import OptimizeResult
 
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import FactorisationError
@@ -30,8 +30,9 @@ _LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
 # Of each stage; the times are shares of all.
 _TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.4
 _RACE_ITERATIONS, _RACE_TIME = 30, 0.35
-_ROWS, _ITERATIONS = 1000, 60
+_ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 _SHORT = 10.0  # seconds that do not do for so many rows
+_MUCH, _LAST_ITERATIONS = 0.01, 5  # nats a row each, as functions without noise gain for long
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
 # gets wrong: a thousandth of an observation's variance.
@@ -39,7 +40,12 @@ _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
 
 
 def fit_exact(
-    name: str, rows: Rows, settings: Settings, seed: int, seconds: float | None = None
+    name: str,
+    rows: Rows,
+    settings: Settings,
+    seed: int,
+    seconds: float | None = None,
+    most_seconds: float | None = None,
 ) -> tuple[ExactGP, Settings, Tails]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
@@ -53,9 +59,11 @@ def fit_exact(
     :param settings: name the kernel and the floor of the noise.
     :param seed: of the draw of rows.
     :param seconds: for the evidence; below ten, of half as many rows.
+    :param most_seconds: for it where it still rises fast, as many as `seconds` by default.
     :return: the model, the settings with the kernel and the precision taken, and the tails.
     """
     started, limit = time.perf_counter(), np.inf if seconds is None else seconds
+    longer = 1.0 if seconds is None or most_seconds is None else most_seconds / seconds
     order = np.random.default_rng(seed).permutation(len(rows.X))
     most = _ROWS if limit > _SHORT else _ROWS // 2
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
@@ -67,7 +75,7 @@ def fit_exact(
     starts: Sequence[tuple[float, float]] = _STARTS
     for model, loss in zip(models, losses):
         # What start is good is for the data to say: the first kernel finds it for all.
-        starts = (_best_start(model, loss, starts, each),)
+        starts = (_best_start(model, loss, starts, each, longer),)
     if len(some.X) > len(trial.X):
         models = [
             _with_hyperparameters(_model(name, some, chosen, seed), model)
@@ -78,10 +86,11 @@ def fit_exact(
     if len(models) > 1:
         each = _RACE_TIME * limit / len(models)
         for model, loss in zip(models, losses):
-            _maximise(model, loss, _RACE_ITERATIONS, time.perf_counter() + each)
+            _maximise(model, loss, _RACE_ITERATIONS, each, longer)
         winner = int(np.argmin([float(loss()) for loss in losses]))
     best, settings = models[winner], choices[winner]
-    _maximise(best, losses[winner], _ITERATIONS, started + limit)
+    left = max(started + limit - time.perf_counter(), _LAST_TIME * limit)
+    _maximise(best, losses[winner], _ITERATIONS, left, longer)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
     tails = _calibrate(best)
@@ -96,6 +105,7 @@ def _best_start(
     loss: Callable[[], tf.Tensor],
     starts: Sequence[tuple[float, float]],
     seconds: float,
+    longer: float,
 ) -> tuple[float, float]:
     """The start that leads to the most evidence, which the model is left at."""
     # Unconstrained values, as everywhere here: a noise at its floor could not be assigned.
@@ -105,7 +115,7 @@ def _best_start(
         _assign(model, first)
         model.kernel.lengthscales.assign(start[0] * model.kernel.lengthscales)
         model.likelihood.variance.assign(start[1])
-        _maximise(model, loss, _TRIAL_ITERATIONS, time.perf_counter() + seconds)
+        _maximise(model, loss, _TRIAL_ITERATIONS, seconds, longer)
         return float(loss()), start, _values(model)
 
     best = min((climb(start) for start in starts), key=itemgetter(0))
@@ -169,12 +179,23 @@ def _assign(model: ExactGP, values: list[np.ndarray]) -> None:
 
 
 def _maximise(
-    model: ExactGP, loss: Callable[[], tf.Tensor], iterations: int, deadline: float
+    model: ExactGP,
+    loss: Callable[[], tf.Tensor],
+    iterations: int,
+    seconds: float,
+    longer: float,
 ) -> None:
-    """Goes back to where it was if a factorisation fails far out."""
+    """
+    In so many seconds, or so many times longer where the last iterations gained much. Goes back to where it was
+    if a factorisation fails far out.
+    """
+    started = time.perf_counter()
+    losses: list[float] = []
 
-    def stop_in_time(*_: Any) -> None:
-        if time.perf_counter() > deadline:
+    def stop_in_time(intermediate_result: OptimizeResult) -> None:
+        losses.append(intermediate_result.fun / model.inputs.shape[0])
+        taken = time.perf_counter() - started
+        if taken > seconds and (taken > longer * seconds or not _gains_much(losses)):
             raise StopIteration
 
     before = _values(model)
@@ -191,3 +212,10 @@ def _maximise(
     except (FactorisationError, tf.errors.InvalidArgumentError):
         pass
     _assign(model, before)
+
+
+def _gains_much(losses: Sequence[float]) -> bool:
+    """Whether the last iterations gained so much that more should follow."""
+    if len(losses) <= _LAST_ITERATIONS:
+        return True
+    return losses[-1 - _LAST_ITERATIONS] - losses[-1] > _LAST_ITERATIONS * _MUCH

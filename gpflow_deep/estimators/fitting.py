@@ -37,6 +37,7 @@ def fit_family(
     seed: int,
     steps: int | None = None,
     seconds: float | None = None,
+    most_seconds: float | None = None,
     start: FittedModel | None = None,
     checkpoint_dir: Path | None = None,
     progress: bool = False,
@@ -52,7 +53,8 @@ def fit_family(
     :param seed: of everything random.
     :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
         time allows.
-    :param seconds: not to be exceeded.
+    :param seconds: not to be exceeded, or by an exact GP only where it still gains much.
+    :param most_seconds: not to be exceeded then; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
@@ -64,7 +66,7 @@ def fit_family(
     tf.random.set_seed(seed)
     tails = None
     if name in EXACT:
-        model, settings, tails = fit_exact(name, train, settings, seed, seconds)
+        model, settings, tails = fit_exact(name, train, settings, seed, seconds, most_seconds)
         report: dict[str, float] = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:

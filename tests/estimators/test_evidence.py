@@ -1,12 +1,16 @@
 """The exact GP's choices: what kernel, and which inputs count."""
 
+from itertools import count
+from types import SimpleNamespace
+
 import gpflow
 import numpy as np
 import pytest
 
+from gpflow_deep.estimators import evidence
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import Rows
-from gpflow_deep.presets import recommended
+from gpflow_deep.presets import get, recommended
 
 
 def fit(X, Y):
@@ -43,3 +47,17 @@ def test_function_without_noise_is_fitted():
     X = np.linspace(-1.0, 1.0, 60)[:, None]
     model, _ = fit(X, np.sin(3.0 * X))
     assert float(model.likelihood.variance.numpy()) < 1e-4
+
+
+@pytest.mark.parametrize("deviation, fewest, most", [(0.0, 20, 22), (0.5, 2, 13)])
+def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest, most):
+    """An iteration takes a second by this clock, and ten are given: without noise twenty are taken."""
+    clock = count()
+    monkeypatch.setattr(evidence, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, size=[200, 2])
+    Y = np.sin(4.0 * X[:, :1]) * X[:, 1:] + deviation * rng.normal(size=[200, 1])
+    rows = Rows(X, Y / Y.std(), np.ones(200))
+    model = get("gp").build(rows.X, rows.Y, recommended("gp", 200, 2), 0)
+    evidence._maximise(model, model.training_loss, 60, seconds=10, longer=2.0)
+    assert fewest <= next(clock) <= most
