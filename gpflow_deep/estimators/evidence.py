@@ -186,8 +186,8 @@ def _maximise(
     longer: float,
 ) -> None:
     """
-    In so many seconds, or so many times longer where the last iterations gained much. Goes back to where it was
-    if a factorisation fails far out.
+    In so many seconds, or so many times longer where the last iterations gained much. Goes back to where it
+    was if a factorisation fails far out.
     """
     started = time.perf_counter()
     losses: list[float] = []
