@@ -30,6 +30,7 @@ _LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
 # Of each stage; the times are shares of all.
 _TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.4
 _RACE_ITERATIONS, _RACE_TIME = 30, 0.35
+_CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may still bring
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MUCH, _LAST_ITERATIONS = 0.01, 5  # nats a row each, as functions without noise gain for long
@@ -82,15 +83,18 @@ def fit_exact(
             for chosen, model in zip(choices, models)
         ]
         losses = [compiled(model.training_loss) for model in models]
-    winner = 0
+    finalists = list(range(len(models)))
     if len(models) > 1:
         each = _RACE_TIME * limit / len(models)
         for model, loss in zip(models, losses):
             _maximise(model, loss, _RACE_ITERATIONS, each, longer)
-        winner = int(np.argmin([float(loss()) for loss in losses]))
+        reached = np.array([float(loss()) for loss in losses]) / len(some.X)
+        finalists = np.flatnonzero(reached < reached.min() + _CLOSE).tolist()
+    left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(finalists)
+    for finalist in finalists:
+        _maximise(models[finalist], losses[finalist], _ITERATIONS, left, longer)
+    winner = min(finalists, key=lambda finalist: float(losses[finalist]()))
     best, settings = models[winner], choices[winner]
-    left = max(started + limit - time.perf_counter(), _LAST_TIME * limit)
-    _maximise(best, losses[winner], _ITERATIONS, left, longer)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
     tails = _calibrate(best)
@@ -186,32 +190,37 @@ def _maximise(
     longer: float,
 ) -> None:
     """
-    In so many seconds, or so many times longer where the last iterations gained much. Goes back to where it
-    was if a factorisation fails far out.
+    In so many seconds, or so many times longer where the last iterations gained much. Where a factorisation
+    fails far out, it goes on from the last iteration.
     """
     started = time.perf_counter()
     losses: list[float] = []
+    reached = _values(model)
 
     def stop_in_time(intermediate_result: OptimizeResult) -> None:
+        nonlocal reached
         losses.append(intermediate_result.fun / model.inputs.shape[0])
+        reached = _values(model)
         taken = time.perf_counter() - started
         if taken > seconds and (taken > longer * seconds or not _gains_much(losses)):
             raise StopIteration
 
-    before = _values(model)
-    try:
-        gpflow.optimizers.Scipy().minimize(
-            loss,
-            model.trainable_variables,
-            compile=False,
-            options={"maxiter": iterations},
-            callback=stop_in_time,
-        )
-        if np.isfinite(loss()):
+    while (before := len(losses)) < iterations:
+        try:
+            gpflow.optimizers.Scipy().minimize(
+                loss,
+                model.trainable_variables,
+                compile=False,
+                options={"maxiter": iterations - before},
+                callback=stop_in_time,
+            )
+            if np.isfinite(loss()):
+                return
+        except (FactorisationError, tf.errors.InvalidArgumentError):
+            pass
+        _assign(model, reached)
+        if len(losses) == before:
             return
-    except (FactorisationError, tf.errors.InvalidArgumentError):
-        pass
-    _assign(model, before)
 
 
 def _gains_much(losses: Sequence[float]) -> bool:

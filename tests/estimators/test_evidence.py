@@ -10,6 +10,7 @@ import pytest
 from gpflow_deep.estimators import evidence
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import get, recommended
 
 
@@ -61,3 +62,30 @@ def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest,
     model = get("gp").build(rows.X, rows.Y, recommended("gp", 200, 2), 0)
     evidence._maximise(model, model.training_loss, 60, seconds=10, longer=2.0)
     assert fewest <= next(clock) <= most
+
+
+@pytest.mark.parametrize("failing", [{1}, {15}, {12, 20}])
+def test_fit_goes_on_where_a_factorisation_failed(failing):
+    """L-BFGS ends with the error; only where it had made no step is there nothing to go on from."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1.0, 1.0, size=[100, 2])
+    Y = np.sin(4.0 * X[:, :1]) * X[:, 1:]
+    rows = Rows(X, Y / Y.std(), np.ones(100))
+    model = get("gp").build(rows.X, rows.Y, recommended("gp", 100, 2), 0)
+    start = float(model.training_loss())
+    calls, reached = count(1), []
+
+    def loss():
+        if next(calls) in failing:
+            raise FactorisationError("")
+        value = model.training_loss()
+        reached.append(float(value))
+        return value
+
+    evidence._maximise(model, loss, 40, seconds=np.inf, longer=1.0)
+    end = float(model.training_loss())
+    if failing == {1}:
+        assert end == start
+    else:
+        assert end < reached[10] - 20.0
+        assert end == pytest.approx(min(reached), abs=1e-6)
