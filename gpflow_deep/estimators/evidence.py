@@ -50,8 +50,9 @@ def fit_exact(
 ) -> tuple[ExactGP, Settings, Tails]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
-    kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There the kernel
-    is chosen (few rows favour a smooth one), and goes on alone; predictions from up to 5000 rows, drawn at
+    kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There the kernels
+    that are far behind are left out (few rows favour a smooth one), and of the others, fitted further, the
+    one is taken that predicts each row best from all others; predictions from up to 5000 rows, drawn at
     random where there are more. In the end all variances get the factor that is best for these rows, each
     predicted from the others, which leaves the mean as it is, and the predictions the tails of these errors.
 
@@ -93,7 +94,9 @@ def fit_exact(
     left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(finalists)
     for finalist in finalists:
         _maximise(models[finalist], losses[finalist], _ITERATIONS, left, longer)
-    winner = min(finalists, key=lambda finalist: float(losses[finalist]()))
+    winner = finalists[0]
+    if len(finalists) > 1:
+        winner = max(finalists, key=lambda finalist: _leave_one_out(models[finalist]))
     best, settings = models[winner], choices[winner]
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
@@ -145,12 +148,17 @@ def _compute_dtype(model: ExactGP) -> str:
     return gpflow.default_float().__name__ if enough else "float32"
 
 
+def _leave_one_out(model: ExactGP) -> float:
+    """The average log density of a row predicted from the others."""
+    return float(np.average(model.leave_one_out()[1], weights=model.weights))
+
+
 def _calibrate(model: ExactGP) -> Tails:
     """
     The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
     than a Gaussian's: both by each row predicted from the others.
     """
-    errors = np.asarray(model.leave_one_out(), np.float64)
+    errors = model.leave_one_out()[0].numpy().astype(np.float64)
     factor, tails = Tails.of(errors, np.asarray(model.weights, np.float64))
     noise = model.likelihood.variance
     # Signal and noise alike: else the mean would change. The noise has a floor.

@@ -175,14 +175,18 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         return sample_mixture(self._mixture(X, self._prediction(prepared, None, None)), num_samples)
 
     @tf.autograph.experimental.do_not_convert
-    def leave_one_out(self) -> tf.Tensor:
+    def leave_one_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Squared errors of the targets of each row predicted from all others, in units of the predicted
-        variances, [N, P] (Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
+        Of the targets of each row predicted from all others, squared errors in units of the predicted
+        variances [N, P], and log densities, the sum of all outputs' [N] (Sundararajan & Keerthi 2001;
+        Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
         """
         scale, alpha = self._factorise()
         inverse, residuals = _invert(scale, alpha)
-        return tf.square(residuals) / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+        precisions = tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+        errors = tf.square(residuals) / precisions
+        log_densities = 0.5 * (tf.math.log(precisions / (2.0 * np.pi)) - errors)
+        return errors, tf.reduce_sum(log_densities, axis=1)
 
 
 def _invert(scale: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

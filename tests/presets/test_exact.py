@@ -3,6 +3,7 @@ from __future__ import annotations
 import gpflow
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from gpflow_deep.presets import exact as exact_module
 from gpflow_deep.presets.exact import ExactGP
@@ -92,11 +93,13 @@ def test_each_row_predicted_from_the_others() -> None:
     rng = np.random.default_rng(2)
     X, Y, weights = rng.normal(size=(12, 2)), rng.normal(size=(12, 2)), rng.uniform(1.0, 3.0, 12)
     parts = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian(0.2)
-    errors = ExactGP((X, Y), *parts, weights).leave_one_out()
+    errors, log_densities = ExactGP((X, Y), *parts, weights).leave_one_out()
     for row in range(12):
         others = np.arange(12) != row
         mean, variance = ExactGP((X[others], Y[others]), *parts, weights[others]).predict_f(
             X[[row]]
         )
-        expected = (Y[[row]] - mean) ** 2 / (variance + 0.2 / weights[row])
-        np.testing.assert_allclose(errors[row], expected[0])
+        total = variance[0] + 0.2 / weights[row]
+        np.testing.assert_allclose(errors[row], (Y[row] - mean[0]) ** 2 / total)
+        expected = norm.logpdf(Y[row], mean[0], np.sqrt(total)).sum()
+        np.testing.assert_allclose(log_densities[row], expected)
