@@ -33,7 +33,7 @@ _RACE_ITERATIONS, _RACE_TIME = 30, 0.35
 _CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may still bring
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 _SHORT = 10.0  # seconds that do not do for so many rows
-_MUCH, _LAST_ITERATIONS = 0.01, 5  # nats a row each, as functions without noise gain for long
+_MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
 # gets wrong: a thousandth of an observation's variance.
