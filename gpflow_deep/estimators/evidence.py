@@ -84,20 +84,19 @@ def fit_exact(
             for chosen, model in zip(choices, models)
         ]
         losses = [compiled(model.training_loss) for model in models]
-    finalists = list(range(len(models)))
-    if len(models) > 1:
-        each = _RACE_TIME * limit / len(models)
-        for model, loss in zip(models, losses):
+    rivals = list(zip(choices, models, losses))
+    if len(rivals) > 1:
+        each = _RACE_TIME * limit / len(rivals)
+        for _, model, loss in rivals:
             _maximise(model, loss, _RACE_ITERATIONS, each, longer)
-        reached = np.array([float(loss()) for loss in losses]) / len(some.X)
-        finalists = np.flatnonzero(reached < reached.min() + _CLOSE).tolist()
-    left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(finalists)
-    for finalist in finalists:
-        _maximise(models[finalist], losses[finalist], _ITERATIONS, left, longer)
-    winner = finalists[0]
-    if len(finalists) > 1:
-        winner = max(finalists, key=lambda finalist: _leave_one_out(models[finalist]))
-    best, settings = models[winner], choices[winner]
+        reached = [float(loss()) / len(some.X) for loss in losses]
+        rivals = [rival for rival, end in zip(rivals, reached) if end < min(reached) + _CLOSE]
+    left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(rivals)
+    for _, model, loss in rivals:
+        _maximise(model, loss, _ITERATIONS, left, longer)
+    settings, best, _ = rivals[0]
+    if len(rivals) > 1:
+        settings, best, _ = max(rivals, key=lambda rival: _leave_one_out(rival[1]))
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
     tails = _calibrate(best)

@@ -53,8 +53,8 @@ def fit_family(
     :param seed: of everything random.
     :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
         time allows.
-    :param seconds: not to be exceeded, or by an exact GP only where it still gains much.
-    :param most_seconds: not to be exceeded then; as many as `seconds` by default.
+    :param seconds: not to be exceeded, but by an exact GP that still gains much.
+    :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
