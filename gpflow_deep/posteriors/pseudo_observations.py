@@ -7,12 +7,11 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import Parameter, TensorType
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
-from ..numerics.bijectors import PackedTriangular
+from ..numerics.bijectors import PackedTriangular, scaled_exp
 from ..numerics.factorisations import inverse_root
 from ..numerics.linalg import rows_times
 from ..validation import (
@@ -29,9 +28,9 @@ from .weight_space import WeightSpace, WhiteWeights
 
 __all__ = ["PseudoObservations"]
 
-# One unit of a parameter is a factor e^3 of a precision, so that all parameters move at one pace (Ober &
-# Aitchison 2021, Appendix G).
-_LOG_SCALE = 3.0
+#: One unit of a parameter is a factor e^3 of a precision or variance, so that all parameters move at one
+#: pace (Ober & Aitchison 2021, Appendix G).
+LOG_SCALE = 3.0
 
 
 class PseudoObservations(LayerPosterior):
@@ -81,11 +80,10 @@ class PseudoObservations(LayerPosterior):
             np.random.default_rng(check_seed(seed)).standard_normal((M * self.num_positions, T)),
             dtype=gpflow.default_float(),
         )
-        scale = tfp.bijectors.Scale(np.array(_LOG_SCALE, gpflow.default_float()))
         self.precision_diagonal = Parameter(
             np.full((T, M) if precision == "separate" else (1, M), np.exp(-4.0)),
             dtype=gpflow.default_float(),
-            transform=tfp.bijectors.Chain([tfp.bijectors.Exp(), scale]),
+            transform=scaled_exp(LOG_SCALE),
         )
         if precision == "full":
             below = PackedTriangular(np.tril(np.ones((M, M), dtype=bool), -1))

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, Protocol
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
 from ..validation import check_flag, check_positive_integer, check_positive_number
-from .pseudo_observations import PseudoObservations
+from .pseudo_observations import LOG_SCALE, PseudoObservations
 from .weight_space import WhiteWeights
 
 __all__ = [
@@ -163,7 +164,9 @@ class FactorisedWeights(WeightPosterior):
             np.random.default_rng(spec.seed).standard_normal(shape), dtype=gpflow.default_float()
         )
         self.log_variance = Parameter(
-            np.full(shape, 2.0 * np.log(initial_scale)), dtype=gpflow.default_float()
+            np.full(shape, 2.0 * np.log(initial_scale)),
+            dtype=gpflow.default_float(),
+            transform=tfp.bijectors.Scale(np.array(LOG_SCALE, gpflow.default_float())),
         )
 
     def condition(self, design: Design | None, precision: Precision) -> FactorisedConditional:
