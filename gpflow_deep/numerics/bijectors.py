@@ -1,30 +1,14 @@
-"""Transforms of parameters: free entries to triangular factors, and numbers whose logarithm is free."""
+"""The transform of triangular factors: free entries to matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["PackedTriangular", "scaled_exp"]
-
-
-def scaled_exp(scale: float, lower: float = 0.0) -> tfp.bijectors.Bijector:
-    """
-    x to lower + exp(scale x): under optimisers whose steps are of one size, such as Adam's, the logarithm
-    moves at ``scale`` times the pace of other parameters (Ober & Aitchison 2021, Appendix G).
-
-    :param scale: how much the logarithm changes for a unit of the free number.
-    :param lower: what the numbers stay above.
-    """
-    dtype = gpflow.default_float()
-    parts = [tfp.bijectors.Exp(), tfp.bijectors.Scale(np.array(scale, dtype))]
-    if lower:
-        parts.insert(0, tfp.bijectors.Shift(np.array(lower, dtype)))
-    return tfp.bijectors.Chain(parts)
+__all__ = ["PackedTriangular"]
 
 
 class PackedTriangular(tfp.bijectors.Bijector):

@@ -38,10 +38,6 @@ _POSTERIORS: dict[str, Any] = {
 }
 _PRIORS = ("neal", "standard", "scale")
 
-# One unit of the parameter is a factor e^10 of the noise's variance, as in the paper's Appendix G: Adam's
-# steps are of one size, and the noise has the longest way to go.
-_NOISE_SCALE = 10.0
-
 
 def bayesian_network(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, *, posterior: str, prior: str
@@ -59,7 +55,7 @@ def bayesian_network(
     layers: list[Any] = []
     for width in settings.hidden_dims(X.shape[1]):
         layers += [BayesianDense(width, prior), Activation("relu")]
-    likelihood, num_outputs = likelihood_and_outputs(Y, settings, noise_scale=_NOISE_SCALE)
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     start: dict[str, Any] = {"input_shape": X.shape[1]}
     if posterior == "global-inducing":
         targets = pseudo_targets(Y, num_outputs, settings)

@@ -11,7 +11,6 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from gpflow_deep.layers import GPLayer, build_layers
-from gpflow_deep.numerics.bijectors import scaled_exp
 
 from .settings import Settings
 
@@ -97,24 +96,18 @@ def compute_dtype(settings: Settings) -> str | None:
     return None if settings.compute_dtype == "own" else settings.compute_dtype
 
 
-def likelihood_and_outputs(
-    Y: np.ndarray, settings: Settings, *, noise_scale: float | None = None
-) -> tuple[Likelihood, int]:
+def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihood, int]:
     """
     The likelihood that settings name, and how many GPs the output layer has for it.
 
     :param Y: targets [N, P]; classes 0, 1, ... for "bernoulli" (P = 1) and "softmax" (P = 1), whose number
         is the largest and one.
-    :param noise_scale: of Gaussian noise, how much the logarithm changes for a unit of the parameter;
-        `None` for GPflow's own transform.
     """
     variance = max(settings.likelihood_variance, 2.0 * settings.noise_floor)
     if settings.likelihood == "gaussian":
-        gaussian = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=settings.noise_floor)
-        if noise_scale is not None:
-            transform = scaled_exp(noise_scale, settings.noise_floor)
-            gaussian.variance = Parameter(variance, transform=transform)
-        return gaussian, Y.shape[1]
+        return gpflow.likelihoods.Gaussian(
+            variance, variance_lower_bound=settings.noise_floor
+        ), Y.shape[1]
     if settings.likelihood == "student-t":
         return gpflow.likelihoods.StudentT(scale=variance**0.5), Y.shape[1]
     if settings.likelihood == "bernoulli":

@@ -19,7 +19,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(evidence, "_KERNELS", ("rbf",))
     monkeypatch.setattr(evidence, "_STARTS", ((1.0, 0.1),))
     for iterations in ("_TRIAL_ITERATIONS", "_ITERATIONS"):
-        monkeypatch.setattr(evidence, iterations, 5)
+        monkeypatch.setattr(evidence, iterations, 2)
     tf.config.run_functions_eagerly(True)
     with disable_check_shapes():
         yield

@@ -49,8 +49,15 @@ def test_objective_and_loss(model: DeepGPModel) -> None:
         assert_close(model.training_loss_closure(source, compile=compiled)(), -objective)
 
 
-@pytest.mark.parametrize("family", COMPILED_FAMILIES)
-@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, tf_keras.optimizers.Adam])
+@pytest.mark.parametrize(
+    ("family", "optimizer"),
+    [
+        *((family, tf_keras.optimizers.Adam) for family in COMPILED_FAMILIES),
+        # Of the other generation those that draw and those that do not: it sees gradients, and no model.
+        ("stripes-and-arrow", keras.optimizers.Adam),
+        ("sigma-points", keras.optimizers.Adam),
+    ],
+)
 def test_adam_on_minibatches(model: DeepGPModel, optimizer: type) -> None:
     """Both generations of Keras, on batches from an iterator."""
     batches = iter(tf.data.Dataset.from_tensor_slices((X, Y)).repeat().shuffle(20).batch(10))
