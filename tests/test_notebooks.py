@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -16,6 +18,12 @@ MAX_BYTES = 600_000
 SOME_MACHINES_PATH = re.compile(
     r"(?<![\w:/.])/(home|root|tmp|usr|opt|var|mnt|work|Users|private)/|\b[A-Z]:\\|site-packages"
 )
+NEW_START = """
+%reset -f
+import os as _os, gpflow as _gpflow
+_os.chdir({folder!r})
+_gpflow.config.set_config(_gpflow.config.Config())
+"""
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -55,27 +63,31 @@ def test_notebooks_are_found() -> None:
     }
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """One for all notebooks, which clear it first: to import TensorFlow takes as long as most of them."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CI", "1")  # cuts loops short, by GPflow's `reduce_in_tests`
+        environment.delenv("DOCS", raising=False)
+        # The user's own settings and kernels are not to matter, and figures are to be drawn.
+        environment.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        environment.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+        environment.delenv("MPLBACKEND", raising=False)
+        manager = KernelManager(kernel_name=KERNEL["name"])
+        manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.notebook
 @pytest.mark.timeout(600)
 @each_notebook
-def test_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With loops cut short by GPflow's `reduce_in_tests`, in a folder of its own."""
-    monkeypatch.setenv("CI", "1")
-    monkeypatch.delenv("DOCS", raising=False)
-    # The user's own settings and kernels are not to matter, and figures are to be drawn.
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    folder = tmp_path / "work"
-    folder.mkdir()
-
+def test_runs(path: Path, kernel: KernelManager, tmp_path: Path) -> None:
+    """In a folder and a namespace of its own, with GPflow's settings as they are at the start."""
     stored, notebook = read(path), read(path)
-    NotebookClient(
-        notebook,
-        timeout=400,
-        kernel_name=KERNEL["name"],
-        resources={"metadata": {"path": str(folder)}},
-    ).execute()
+    fresh = NEW_START.format(folder=str(tmp_path))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(fresh))
+    NotebookClient(notebook, km=kernel, timeout=400).execute()
 
     errors = [output.text for output in outputs(notebook) if output.get("name") == "stderr"]
     assert not [text for text in errors if "Warning:" in text]
