@@ -87,19 +87,18 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
 
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPModel) -> None:
-    for compile in (False, True):
-        closure = model.training_loss_closure((X, Y), compile=compile, seed=3)
-        assert_close(closure(), closure(), rtol=0, atol=0)
-        batches = iter(tf.data.Dataset.from_tensors((X, Y)).repeat())
-        assert_close(
-            model.training_loss_closure(batches, compile=compile, seed=3)(), closure(), rtol=1e-12
-        )
+    closure = model.training_loss_closure((X, Y), seed=3)
+    eager = model.training_loss_closure((X, Y), compile=False, seed=3)
+    batches = iter(tf.data.Dataset.from_tensors((X, Y)).repeat())
+    assert_close(closure(), closure(), rtol=0, atol=0)
+    for other in (eager, model.training_loss_closure(batches, compile=False, seed=3)):
+        assert_close(other(), closure(), rtol=1e-12)
     result = gpflow.optimizers.Scipy().minimize(
         closure, model.trainable_variables, options={"maxiter": 8}
     )
     assert result.nit == 8
     if getattr(model, "draw_noise", lambda _: [])(len(X)):
-        other = model.training_loss_closure((X, Y), seed=4)
+        other = model.training_loss_closure((X, Y), compile=False, seed=4)
         assert differ(other(), closure())
 
 
