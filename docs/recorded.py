@@ -197,21 +197,22 @@ def panel_summary(peers: dict[str, str] = _PEERS) -> str:
 
 
 def panel_longer() -> str:
-    """Log density of the default and the exact GP with one minute and with five, beside what ends sooner."""
+    """Log density of the default and of GPs with one minute and with five, beside what ends sooner."""
     found = {
         (run["dataset"], run["method"], run["split"], run["budget"] > _MINUTE): run["log_density"]
         for run in _runs("panel.jsonl")
     }
-    columns = [(method, longer) for method in ("default", "gp") for longer in (False, True)]
+    columns = [(method, longer) for method in ("default", "gp", "svgp") for longer in (False, True)]
     columns += [(method, False) for method in ("boosting", "quantile-boosting", "forest")]
     rows = [
         [dataset, *(f"{found[dataset, name, split, longer]:.3f}" for name, longer in columns)]
         for dataset, method, split, more in found
         if more and method == "default"
     ]
-    names = ("our default, 1 minute", "5 minutes", "exact GP, 1 minute", "5 minutes")
-    peers = (_PEERS[name] for name, _ in columns[len(names) :])
-    return _table(["data set", *names, *peers], rows)
+    names = ("our default, 1 minute", "exact GP, 1 minute", "sparse GP, 1 minute")
+    twice = (title for name in names for title in (name, "5 minutes"))
+    peers = (_PEERS[name] for name, _ in columns[2 * len(names) :])
+    return _table(["data set", *twice, *peers], rows)
 
 
 _IN_README = re.compile(r"(?<=<!-- panel -->\n).*?(?=<!-- end of panel -->)", flags=re.S)
