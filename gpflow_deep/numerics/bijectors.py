@@ -1,14 +1,24 @@
-"""The transform of triangular factors: free entries to matrices."""
+"""Transforms of parameters: free entries to triangular factors, and a change of units."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["PackedTriangular"]
+__all__ = ["PackedTriangular", "in_units_of"]
+
+
+def in_units_of(scale: float) -> tfp.bijectors.Bijector:
+    """
+    A free number times ``scale``, in the default float: tfp would take a Python number for float32.
+
+    :param scale: what one unit of the free number is worth.
+    """
+    return tfp.bijectors.Scale(np.asarray(scale, gpflow.default_float()))
 
 
 class PackedTriangular(tfp.bijectors.Bijector):

@@ -12,7 +12,7 @@ from gpflow.base import Parameter, TensorType
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
-from ..numerics.bijectors import PackedTriangular
+from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import inverse_root
 from ..numerics.linalg import rows_times
 from ..validation import (
@@ -81,11 +81,10 @@ class PseudoObservations(LayerPosterior):
             np.random.default_rng(check_seed(seed)).standard_normal((M * self.num_positions, T)),
             dtype=gpflow.default_float(),
         )
-        scale = tfp.bijectors.Scale(np.array(LOG_SCALE, gpflow.default_float()))
         self.precision_diagonal = Parameter(
             np.full((T, M) if precision == "separate" else (1, M), np.exp(-4.0)),
             dtype=gpflow.default_float(),
-            transform=tfp.bijectors.Chain([tfp.bijectors.Exp(), scale]),
+            transform=tfp.bijectors.Chain([tfp.bijectors.Exp(), in_units_of(LOG_SCALE)]),
         )
         if precision == "full":
             below = PackedTriangular(np.tril(np.ones((M, M), dtype=bool), -1))

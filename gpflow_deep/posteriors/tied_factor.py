@@ -24,7 +24,7 @@ from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer
-from ..numerics.bijectors import PackedTriangular
+from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import cholesky
 from ..validation import check_memory, check_positive_number, check_seed, check_sequence_of
 
@@ -98,8 +98,8 @@ class TiedFactor(Module):
         for T, M in zip(self.num_latent_gps, self.num_inducing):
             factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
-            shift = tfp.bijectors.Scale(np.asarray(scale, gpflow.default_float()))
-            self.targets.append(Parameter(0.1 * rng.standard_normal([T, M]), transform=shift))
+            targets = 0.1 * rng.standard_normal([T, M])
+            self.targets.append(Parameter(targets, transform=in_units_of(scale)))
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -246,7 +246,7 @@ def _positive_triangular(size: int, scale: float) -> tfp.bijectors.Bijector:
     """Lower-triangular matrices with a positive diagonal, kept by its logarithm."""
     return tfp.bijectors.Chain(
         [
-            tfp.bijectors.Scale(np.asarray(scale, gpflow.default_float())),
+            in_units_of(scale),
             tfp.bijectors.TransformDiagonal(tfp.bijectors.Exp()),
             PackedTriangular.lower(size),
         ]

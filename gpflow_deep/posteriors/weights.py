@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
+from ..numerics.bijectors import in_units_of
 from ..validation import check_flag, check_positive_integer, check_positive_number
 from .pseudo_observations import LOG_SCALE, PseudoObservations
 from .weight_space import WhiteWeights
@@ -166,7 +166,7 @@ class FactorisedWeights(WeightPosterior):
         self.log_variance = Parameter(
             np.full(shape, 2.0 * np.log(initial_scale)),
             dtype=gpflow.default_float(),
-            transform=tfp.bijectors.Scale(np.array(LOG_SCALE, gpflow.default_float())),
+            transform=in_units_of(LOG_SCALE),
         )
 
     def condition(self, design: Design | None, precision: Precision) -> FactorisedConditional:

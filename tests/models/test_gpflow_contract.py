@@ -89,9 +89,13 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
 def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPModel) -> None:
     closure = model.training_loss_closure((X, Y), seed=3)
     eager = model.training_loss_closure((X, Y), compile=False, seed=3)
+    for same in (closure, eager):
+        assert_close(same(), same(), rtol=0, atol=0)
     batches = iter(tf.data.Dataset.from_tensors((X, Y)).repeat())
-    assert_close(closure(), closure(), rtol=0, atol=0)
-    for other in (eager, model.training_loss_closure(batches, compile=False, seed=3)):
+    of_batches = [
+        model.training_loss_closure(batches, compile=compile, seed=3) for compile in (False, True)
+    ]
+    for other in (eager, *of_batches):
         assert_close(other(), closure(), rtol=1e-12)
     result = gpflow.optimizers.Scipy().minimize(
         closure, model.trainable_variables, options={"maxiter": 8}
