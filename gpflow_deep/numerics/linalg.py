@@ -9,7 +9,8 @@ instead of three, and no temporary larger than [points, GPs, M] is ever alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import tensorflow as tf
@@ -27,21 +28,78 @@ __all__ = [
     "solve_rows",
     "squared_distances",
     "squared_norms",
+    "triangular_grams",
     "weighted_grams",
 ]
 
 
-def gram(X: tf.Tensor) -> tf.Tensor:
-    """``X^T X`` for matrices [..., M, D]: [..., D, D]; its gradient is one product."""
+def gram(X: tf.Tensor, of_rows: bool = False) -> tf.Tensor:
+    """
+    ``X^T X`` for matrices [..., M, D]: [..., D, D]; its gradient is one product.
+
+    :param of_rows: ``X X^T`` instead, [..., M, M].
+    """
 
     @tf.custom_gradient
     def product(X: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return tf.matmul(X, upstream + tf.linalg.matrix_transpose(upstream))
+            symmetric = upstream + tf.linalg.matrix_transpose(upstream)
+            return tf.matmul(symmetric, X) if of_rows else tf.matmul(X, symmetric)
 
-        return tf.matmul(X, X, transpose_a=True), gradient
+        return tf.matmul(X, X, transpose_a=not of_rows, transpose_b=of_rows), gradient
 
     return product(X)
+
+
+def triangular_grams(factor: tf.Tensor, layers: Sequence[Sequence[int]]) -> list[list[tf.Tensor]]:
+    """
+    ``L L^T`` for a matrix of blocks of which those above the diagonal are zero, and are not multiplied: half
+    of the flops forward and, as the product is symmetric, less than half backward.
+
+    :param factor: L [n, n].
+    :param layers: the sizes of the blocks of each layer; they add up to n.
+    :return: of layer l with each layer k <= l, [n_l, n_k].
+    """
+    blocks = list(pairwise(accumulate(chain(*layers), initial=0)))
+    ends = list(accumulate(map(sum, layers)))
+    bounds = list(zip([0, *ends], ends))
+
+    @tf.custom_gradient
+    def products(L: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+        # From the diagonal down, a column of blocks after the other.
+        columns = [(i, tf.matmul(L[i:, :j], L[i:j, :j], transpose_b=True)) for i, j in blocks]
+
+        def part(rows: tuple[int, int], within: tuple[int, int]) -> tf.Tensor:
+            """Rows of the columns that begin within a layer; zeros above the diagonal."""
+            (start, end), (first, last) = rows, within
+            inside = [(i, column) for i, column in columns if first <= i < last]
+            parts = [column[max(start - i, 0) : end - i] for i, column in inside]
+            if rows == within:
+                parts = [tf.pad(x, [[i - start, 0], [0, 0]]) for x, (i, _) in zip(parts, inside)]
+            return tf.concat(parts, axis=1)
+
+        def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+            flat = iter(upstream)
+            below = [[next(flat) for _ in range(l + 1)] for l in range(len(layers))]
+            own = [row[-1] + tf.transpose(row[-1]) for row in below]
+            rows = [
+                [*row[:-1], own[l], *(tf.transpose(higher[l]) for higher in below[l + 1 :])]
+                for l, row in enumerate(below)
+            ]
+            D = tf.concat([tf.concat(row, axis=1) for row in rows], axis=0)
+            columns = [tf.matmul(D[i:, i:], L[i:, i:j]) for i, j in blocks]
+            padded = [tf.pad(x, [[i, 0], [0, 0]]) for x, (i, _) in zip(columns, blocks)]
+            return tf.concat(padded, axis=1)
+
+        result = []
+        for l, rows in enumerate(bounds):
+            lower = tf.linalg.band_part(part(rows, rows), -1, 0)
+            own = tf.linalg.set_diag(lower + tf.transpose(lower), tf.linalg.diag_part(lower))
+            result += [*(part(rows, within) for within in bounds[:l]), own]
+        return result, gradient
+
+    flat = iter(products(factor))
+    return [[next(flat) for _ in range(l + 1)] for l in range(len(layers))]
 
 
 def weighted_grams(X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter, cholesky
-from ..numerics.linalg import covariance_forms, pair_forms
+from ..numerics.linalg import covariance_forms, pair_forms, triangular_grams
 from ..validation import as_real_array, check_sequence_of
 from .base import (
     GP,
@@ -106,21 +106,16 @@ class BlockStructured(InducingPosterior):
         return factor[rows + t * M : rows + (t + 1) * M, columns + u * K : columns + (u + 1) * K]
 
     def _layer_moments(self, factor: tf.Tensor) -> list[_Blocks]:
-        slices = self._layer_slices()
-        sizes = [s.stop - s.start for s in slices]
-        # The rows of each layer, without the columns of the layers above: [T_l M_l, columns].
-        rows = [row[:, : s.stop] for row, s in zip(tf.split(factor, sizes), slices)]
-        means = tf.split(tf.convert_to_tensor(self.q_mu)[:, 0], sizes)
+        widths, points = self.num_latent_gps, self.num_inducing
+        grams = triangular_grams(factor, [[M] * T for T, M in zip(widths, points)])
+        means = tf.split(
+            tf.convert_to_tensor(self.q_mu)[:, 0], [T * M for T, M in zip(widths, points)]
+        )
         layers = []
-        for above, (mean, row) in enumerate(zip(means, rows)):
-            shape = [self.num_latent_gps[above], self.num_inducing[above]]
-            blocks = [
-                self._as_blocks(
-                    above, k, tf.matmul(row[:, : below.shape[1]], below, transpose_b=True)
-                )
-                for k, below in enumerate(rows[: above + 1])
-            ]
-            layers.append(_Blocks(tf.transpose(tf.reshape(mean, shape)), blocks[:-1], blocks[-1]))
+        for l, (mean, row) in enumerate(zip(means, grams)):
+            mean = tf.transpose(tf.reshape(mean, [widths[l], points[l]]))
+            blocks = [self._as_blocks(l, k, product) for k, product in enumerate(row)]
+            layers.append(_Blocks(mean, blocks[:-1], blocks[-1]))
         return layers
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:

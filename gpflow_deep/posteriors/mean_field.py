@@ -12,7 +12,7 @@ from gpflow.base import Parameter
 
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import diagonal_forms, quadratic_forms
+from ..numerics.linalg import diagonal_forms, gram, quadratic_forms
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -108,8 +108,7 @@ class MeanField(InducingPosterior):
 
     def _layer_moments(self, factor: list[tf.Tensor]) -> list[_Layer]:
         return [
-            _Layer(tf.convert_to_tensor(q_mu), tf.matmul(L, L, transpose_b=True))
-            for q_mu, L in zip(self.q_mu, factor)
+            _Layer(tf.convert_to_tensor(q_mu), gram(L, True)) for q_mu, L in zip(self.q_mu, factor)
         ]
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:

@@ -13,7 +13,7 @@ from gpflow.base import Parameter
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter, cholesky
-from ..numerics.linalg import diagonal_forms, pair_forms
+from ..numerics.linalg import diagonal_forms, gram, pair_forms
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -156,7 +156,8 @@ class StripesAndArrow(InducingPosterior):
         products = []
         for a, b in zip(row, lower):
             t = min(width, a.shape[0], b.shape[0])
-            products.append(_pad(tf.matmul(a[:t], b[:t], transpose_b=True), width, axis=0))
+            product = gram(a[:t], True) if a is b else tf.matmul(a[:t], b[:t], transpose_b=True)
+            products.append(_pad(product, width, axis=0))
         return tf.add_n(products)
 
     def _arrow_covariance(self, arrow: Sequence[tf.Tensor], row: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -174,7 +175,7 @@ class StripesAndArrow(InducingPosterior):
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
         arrow = [tf.reshape(tf.transpose(a, [0, 2, 1, 3]), [P * M, -1]) for a in factor.arrow]
         rows = tf.concat([*arrow, factor.own[-1]], axis=1)  # [P M, columns]
-        return _blocks(tf.matmul(rows, rows, transpose_b=True), P)
+        return _blocks(gram(rows, True), P)
 
     def recursion(self, moments: Moments, jitter: float) -> Recursion:
         return _ChainRecursion(moments.layers, jitter)

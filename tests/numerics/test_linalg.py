@@ -39,6 +39,24 @@ def _plain_pairs(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return tf.einsum("sntm,tumk,snuk->sntu", A, C, _per_gp(_all_samples(B), C.shape[1]))
 
 
+_LAYERS = [[2, 2, 2], [1], [3]]  # sizes of the blocks
+
+
+def _block_triangular(L: tf.Tensor) -> tf.Tensor:
+    """Full blocks on the diagonal too: what is zero are the blocks above."""
+    blocks = np.repeat(np.arange(5), [2, 2, 2, 1, 3])
+    return L * tf.constant(blocks[:, None] >= blocks, L.dtype)
+
+
+def _plain_grams(L: tf.Tensor) -> list[list[tf.Tensor]]:
+    product, (a, b, c) = L @ tf.transpose(L), (slice(6), slice(6, 7), slice(7, 10))
+    return [[product[rows, k] for k in (a, b, c)[: l + 1]] for l, rows in enumerate((a, b, c))]
+
+
+def _flat(parts: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+    return tf.concat([tf.reshape(part, [-1]) for row in parts for part in row], axis=0)
+
+
 def _plain_diagonal(A: tf.Tensor, C: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     A, B = _per_gp(_all_samples(A), len(C)), _per_gp(_all_samples(B), len(C))
     return tf.einsum("sntm,tmk,sntk->snt", A, C, B)
@@ -129,6 +147,11 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda X: tf.einsum("stmd,stme->stde", X, X),
         [_random(S, T, M, K)],
     ),
+    "gram of rows": (
+        lambda X: linalg.gram(X, of_rows=True),
+        lambda X: tf.einsum("stmd,stnd->stmn", X, X),
+        [_random(S, T, M, K)],
+    ),
     "inverse root": (
         lambda X: factorisations.inverse_root(_definite(X), "A", {}),
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
@@ -138,6 +161,11 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda X: factorisations.inverse_root(_definite(X), "A", {}),
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(4, 16, 35, 35)],
+    ),
+    "triangular Gram matrices": (
+        lambda L: _flat(linalg.triangular_grams(_block_triangular(L), _LAYERS)),
+        lambda L: _flat(_plain_grams(_block_triangular(L))),
+        [_random(10, 10)],
     ),
     "weighted Gram matrices": (
         linalg.weighted_grams,
