@@ -9,7 +9,7 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -336,22 +336,38 @@ def test_pickles(model: Any) -> None:
 _CLIENT = """
 import sys
 import numpy as np, tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-X = np.load(sys.argv[2])
-np.save(sys.argv[3], np.stack([loaded.predict(X[:n])[1][0] for n in (1, len(X))]))
-assert not any(name.startswith("gpflow") for name in sys.modules)
+for line in sys.stdin:
+    folder = line.strip()
+    loaded, X = tf.saved_model.load(folder + "/model"), np.load(folder + "/X.npy")
+    np.save(folder + "/out.npy", np.stack([loaded.predict(X[:n])[1][0] for n in (1, len(X))]))
+    assert not any(name.startswith("gpflow") for name in sys.modules)
+    print("served", flush=True)
 """
 
 
-def test_frozen_and_served_without_this_package(model: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def client() -> Iterator[subprocess.Popen[str]]:
+    """A process that knows TensorFlow alone, and serves what is in the folders that it is told."""
+    command = [sys.executable, "-c", _CLIENT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+
+
+@pytest.mark.xdist_group("served")
+def test_frozen_and_served_without_this_package(
+    model: Any, client: subprocess.Popen[str], tmp_path: Path
+) -> None:
     frozen = gpflow.utilities.freeze(model)
     module = tf.Module()
     signature = [tf.TensorSpec(shape=[None, D], dtype=tf.float64)]
     module.predict = tf.function(frozen.predict_y, input_signature=signature, autograph=False)
     tf.saved_model.save(module, str(tmp_path / "model"))
     np.save(tmp_path / "X.npy", XNEW)
-    paths = [str(tmp_path / part) for part in ("model", "X.npy", "out.npy")]
-    subprocess.run([sys.executable, "-c", _CLIENT, *paths], check=True, capture_output=True)
+    client.stdin.write(f"{tmp_path}\n")
+    client.stdin.flush()
+    assert client.stdout.readline() == "served\n"
     expected = model.predict_y(XNEW)[1][0]
     assert_close(np.load(tmp_path / "out.npy"), np.stack([expected, expected]), rtol=1e-6)
 
