@@ -212,6 +212,10 @@ class DeepGPEstimator(BaseEstimator):
             started=has_start
             or self._is_classifier(),  # which starts from an exact GP of the labels
         )
+        if not presets.get(name).weights and not self._is_classifier():
+            # A predictive objective would rather name each whole number than predict.
+            floor = max(settings.noise_floor, train.rounding_variance())
+            settings = replace(settings, noise_floor=floor)
         given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
             self.settings or {}
         )

@@ -15,6 +15,7 @@ _STAIRS = 100
 _LOOKS = 25  # at the held-out rows
 
 _WIDEST = 20  # hidden layers are as wide as the input up to here
+_WIDEST_OF_SITES = 8  # more take longer, and learn less in the same time or more by heart
 _BATCH = 512
 
 _AMORTISED = frozenset({"ar1", "ar2", "ar2p", "ar2pp"})
@@ -84,7 +85,7 @@ def recommended(
     classes = likelihood in ("bernoulli", "softmax")
     settings = Settings(
         num_layers=1 if name in _ONE_LAYER else num_layers,
-        hidden_dim=min(num_inputs, _WIDEST),
+        hidden_dim=min(num_inputs, _WIDEST_OF_SITES if name in _SITES else _WIDEST),
         num_inducing=_num_inducing(name, num_rows),
         num_samples=8 if name in _SITES | _AMORTISED else 1,
         likelihood_variance=1.0 if is_fast else 0.1,

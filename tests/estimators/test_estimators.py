@@ -220,6 +220,16 @@ def test_auto_keeps_to_its_time() -> None:
     np.testing.assert_allclose(fitted.weights_.sum(), 1.0)
 
 
+def test_whole_numbers_are_not_named_one_by_one() -> None:
+    """By a predictive objective: its noise is not less than that of rounding."""
+    X, y = _data(250)
+    y = np.round(2.0 * y)
+    for name, expected in (("dspp", 1.0 / 12.0 / y.var()), ("svgp", 1e-5)):
+        (member,) = DeepGPRegressor(name, **_QUICK | {"steps": 2}).fit(X, y).members_
+        np.testing.assert_allclose(member.settings.noise_floor, expected, rtol=0.1)
+        assert member.model.likelihood.variance.numpy() > member.settings.noise_floor
+
+
 def test_time_passes_between_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit that went on with an earlier one has spent more than has passed here."""
     now = iter([0.0, 1.0, 4.0, 4.0, 5.0, 5.0, 30.0])

@@ -35,6 +35,24 @@ def test_held_out_rows_are_no_others_and_every_class_is_trained_on() -> None:
     assert len(hold_out(rows, 0.9, 5, 0, classes=False)[1].X) == 5
 
 
+def test_rounding_variance() -> None:
+    """Of whole numbers in other units; there is none of a constant or where few numbers come again."""
+    X, rng = np.zeros((1000, 1)), np.random.default_rng(0)
+    whole, real = rng.integers(0, 9, (1000, 1)) * 1.0, rng.normal(size=(1000, 1))
+    for Y, expected in (
+        (0.5 * whole - 3.0, 0.25 / 12.0),
+        (np.hstack([2.0 * whole, whole]), 1.0 / 12.0),
+        (real, 0.0),
+        (np.hstack([real, whole]), 0.0),
+        (np.round(real, 3), 0.0),
+        (np.ones((1000, 1)), 0.0),
+    ):
+        np.testing.assert_allclose(Rows(X, Y, X[:, 0]).rounding_variance(), expected)
+    errors = np.round(10.0 * real) - 10.0 * real
+    variance = Rows(X, np.round(10.0 * real), X[:, 0]).rounding_variance()
+    np.testing.assert_allclose(errors.var(), variance, rtol=0.1)
+
+
 def test_observations_of_one_row_are_held_out_one_by_one() -> None:
     rows = Rows(np.arange(40.0)[:, None], np.zeros((40, 1)), np.full(40, 3.0))
     train, held_out = hold_out(rows, 0.5, 100, 0, classes=False)
