@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,11 @@ def _dynamic(likelihood: str) -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("shape", [None, [None, None]], ids=["rank", "sizes"])
-@pytest.mark.parametrize("likelihood", ["gaussian", "classes"])
+@pytest.mark.parametrize(
+    ("shape", "likelihood"),
+    [(None, "gaussian"), ([None, None], "gaussian"), (None, "classes")],
+    ids=["rank", "sizes", "rank-classes"],
+)
 def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> None:
     model = _make(name, **_dynamic(likelihood))
     gpflow.set_trainable(model.inducing_variable, False)
@@ -199,7 +203,7 @@ def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> N
     assert closure() < before
 
 
-@pytest.mark.parametrize("shape", [None, [None, None], [None, D]], ids=["rank", "sizes", "rows"])
+@pytest.mark.parametrize("shape", [None, [None, D]], ids=["rank", "rows"])
 def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
     model = _make(name)
     spec = tf.TensorSpec(shape=shape, dtype=tf.float64)
@@ -215,7 +219,11 @@ def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
         assert_close(compiled(XNEW), predict(XNEW))
 
 
-@pytest.mark.parametrize("source", ["generator", "numpy_function", "padded_batch"])
+@pytest.mark.parametrize(
+    ("name", "source"),
+    # What they lack, every family has been trained without: they take turns.
+    zip(MODELS, cycle(["generator", "numpy_function", "padded_batch"])),
+)
 def test_datasets_without_static_shapes(name: str, source: str) -> None:
     if source == "generator":
         dataset = tf.data.Dataset.from_generator(
