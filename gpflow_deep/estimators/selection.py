@@ -64,29 +64,22 @@ class Candidate:
 
 class Budget:
     """
-    The time for several fits and for what comes between them, which starts here.
+    The time for several fits.
 
     :param seconds: in all; ``None`` for no limit.
     """
 
     def __init__(self, seconds: float | None) -> None:
-        self._left, self._since = seconds, time.perf_counter()
+        self._left = seconds
 
     def share(self, share: float) -> float | None:
         """Seconds: a share of those left."""
-        self.spend(0.0)
         return None if self._left is None else share * self._left
 
     def spend(self, seconds: float) -> None:
-        """
-        Leave fewer, but some: every fit takes a step.
-
-        :param seconds: that a fit took, with those of an earlier run that it went on with; if more have
-            passed, these count.
-        """
-        since, self._since = self._since, time.perf_counter()
+        """Leave fewer, but some: every fit takes a step."""
         if self._left is not None:
-            self._left = max(self._left - max(seconds, self._since - since), 1e-3)
+            self._left = max(self._left - seconds, 1e-3)
 
 
 def candidates(likelihood: str, predictive: bool) -> tuple[tuple[str, ...], str]:

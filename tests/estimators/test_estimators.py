@@ -230,22 +230,6 @@ def test_whole_numbers_are_not_named_one_by_one() -> None:
         assert member.model.likelihood.variance.numpy() > member.settings.noise_floor
 
 
-def test_time_passes_between_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit that went on with an earlier one has spent more than has passed here."""
-    now = iter([0.0, 1.0, 4.0, 4.0, 5.0, 5.0, 30.0])
-    monkeypatch.setattr(selection.time, "perf_counter", lambda: next(now))
-    budget = selection.Budget(10.0)
-    assert budget.share(0.5) == 4.5  # at 1 s
-    budget.spend(2.0)  # at 4 s
-    assert budget.share(1.0) == 6.0
-    budget.spend(4.0)  # at 5 s
-    assert budget.share(1.0) == 2.0
-    budget.spend(1.0)  # at 30 s
-    assert 0.0 < budget._left < 0.01  # every fit takes a step
-    monkeypatch.undo()
-    assert selection.Budget(None).share(0.5) is None
-
-
 def test_auto_with_weights_that_are_no_counts() -> None:
     """A predictive objective cannot take them."""
     X, y = _data(250)
