@@ -64,7 +64,8 @@ def recommended(
     hyperparameters move before anything is fitted, and from a rate of 0.1. After 400 steps a mean-field
     model's density of held-out points is half a nat higher on average than from noise of 0.1 and half the
     rate. Structured posteriors choose inducing inputs greedily, which gains 0.02 more. One draw in training
-    is as good as five at half the time.
+    is as good as five at half the time. Hidden layers have as many GPs as there are inputs, up to twenty;
+    those of sigma point processes up to eight.
 
     >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
     89
