@@ -41,8 +41,8 @@ class Rows(NamedTuple):
 
     def rounding_variance(self) -> float:
         """
-        What rounding does to targets that are few values come again, such as whole numbers: with the least
-        distance d of two, d^2 / 12. The least of all columns; zero where values do not come again.
+        What rounding does to targets of few values that come again, such as whole numbers: d^2 / 12, with
+        d the least distance of two. The least of all columns; zero where values do not come again.
         """
         values = [np.unique(column) for column in self.Y.T]
         if not all(1 < len(column) <= _FEW_VALUES * len(self.Y) for column in values):

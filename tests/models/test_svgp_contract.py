@@ -203,7 +203,7 @@ def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> N
     assert closure() < before
 
 
-@pytest.mark.parametrize("shape", [None, [None, D]], ids=["rank", "rows"])
+@pytest.mark.parametrize("shape", [None, [None, None], [None, D]], ids=["rank", "sizes", "rows"])
 def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
     model = _make(name)
     spec = tf.TensorSpec(shape=shape, dtype=tf.float64)
