@@ -11,7 +11,15 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-__all__ = ["has_methods_of", "takes_batches"]
+from ..numerics.stationary import PROFILES, Profile
+
+__all__ = ["has_methods_of", "profile_of", "takes_batches"]
+
+
+def profile_of(kernel: Kernel) -> Profile | None:
+    """Of a stationary kernel that has one, and whose formula it is; ``None`` for any other."""
+    profiles = (profile for kind, profile in PROFILES.items() if has_methods_of(kernel, kind))
+    return next(profiles, None)
 
 
 def has_methods_of(kernel: Kernel, kind: type[Kernel], *names: str) -> bool:

@@ -13,16 +13,15 @@ from gpflow.base import Parameter, TensorType
 from gpflow.kernels import (
     IsotropicStationary,
     Kernel,
-    Matern32,
     Matern52,
     MultioutputKernel,
-    SquaredExponential,
 )
 from gpflow.utilities import positive
 
 from ..numerics.linalg import squared_distances
+from ..numerics.stationary import Profile
 from ..validation import check_positive_array, check_positive_integer
-from .methods import has_methods_of
+from .methods import has_methods_of, profile_of
 
 __all__ = ["StackedStationary"]
 
@@ -117,8 +116,7 @@ class StackedStationary(MultioutputKernel):
             return variance[:, None, None] * self.shape.K_r2(r2)
         # Distances once, for all GPs.
         squares, precision = squared_distances(X, X2), 1.0 / tf.square(lengthscales)
-        kind = type(self.shape)
-        profile = _PROFILES.get(kind) if has_methods_of(self.shape, kind) else None
+        profile = profile_of(self.shape)
         if profile is None:
             r2 = squares[:, None] * precision[:, None, None]
             return variance[:, None, None] * self.shape.K_r2(r2)
@@ -164,35 +162,8 @@ class StackedStationary(MultioutputKernel):
 _REPLACED = ("__call__", "K", "K_diag", "slice", "scale", "scaled_squared_euclid_dist")
 
 
-def _squared_exponential(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    k = tf.exp(-0.5 * r2)
-    return k, -0.5 * k
-
-
-def _matern32(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    r = tf.sqrt(tf.maximum(3.0 * r2, 1e-36))
-    e = tf.exp(-r)
-    return (1.0 + r) * e, -1.5 * e
-
-
-def _matern52(r2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    square = 5.0 * r2
-    r = tf.sqrt(tf.maximum(square, 1e-36))
-    e = tf.exp(-r)
-    linear = e + r * e
-    return linear + square * e / 3.0, -5.0 / 6.0 * linear
-
-
-# Of kernels of unit variance: their value and its derivative, from squared distances.
-_PROFILES: dict[type, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]] = {
-    Matern32: _matern32,
-    Matern52: _matern52,
-    SquaredExponential: _squared_exponential,
-}
-
-
 def _stacked(
-    profile: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    profile: Profile,
     squares: tf.Tensor,
     precision: tf.Tensor,
     variance: tf.Tensor,
@@ -212,12 +183,13 @@ def _stacked(
         squares: tf.Tensor, precision: tf.Tensor, variance: tf.Tensor
     ) -> tuple[tf.Tensor, Callable]:
         wide, p, v = tf.expand_dims(squares, 1), precision[:, None, None], variance[:, None, None]
-        value, slope = profile(wide * p)
+        value, slope = profile.evaluate(wide * (profile.scale * p))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             through = upstream * slope
-            d_squares = tf.reduce_sum(through * (p * v), axis=1)
-            d_precision = variance * _per_kernel(through * wide)
+            weight = profile.factor * profile.scale
+            d_squares = tf.reduce_sum(through * (weight * p * v), axis=1)
+            d_precision = weight * variance * _per_kernel(through * wide)
             return d_squares, d_precision, _per_kernel(upstream * value)
 
         return v * value, gradient

@@ -1,9 +1,9 @@
 """
 Covariances between inducing variables and inputs.
 
-GPflow's ``Kuu`` and ``Kuf`` are used for every kernel. The squared exponential with inducing points,
-alone or with white noise added, is the default of deep GPs and has a short cut, one matrix product and one
-exponential in place of eight passes over a covariance matrix; and in float32 K_MM is evaluated in float64,
+GPflow's ``Kuu`` and ``Kuf`` are used for every kernel. With inducing points the squared exponential and the
+Matern kernels of 3/2 and 5/2, alone or with white noise added, have a short cut, one matrix product and few
+passes over a covariance matrix, in the dtype of the data path; and in float32 K_MM is evaluated in float64,
 where its small eigenvalues live.
 
 Short cuts are for kernels with the methods that GPflow, or this package, gave them
@@ -28,25 +28,34 @@ from gpflow.kernels import (
     Kernel,
     MultioutputKernel,
     Product,
-    SquaredExponential,
+    Stationary,
     Sum,
     White,
 )
 
 from ..kernels import StackedStationary
 from ..kernels.independent import latent_kernels
-from ..kernels.methods import has_methods_of, takes_batches
+from ..kernels.methods import has_methods_of, profile_of, takes_batches
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import squared_distances
-from ..numerics.squared_exponential import squared_exponential
+from ..numerics.stationary import Profile, stationary_covariance
 
-__all__ = ["Kuf", "Kuu", "batch_covariance", "local_covariances", "prior_variance", "split_gps"]
+__all__ = [
+    "Kuf",
+    "Kuu",
+    "batch_covariance",
+    "covariance_matrix",
+    "local_covariances",
+    "prior_variance",
+    "split_gps",
+]
 
 
-class _SquaredExponentialSum(NamedTuple):
-    """A squared exponential kernel and the white noise added to it."""
+class _StationarySum(NamedTuple):
+    """A kernel that has a short cut, and the white noise added to it."""
 
-    kernel: SquaredExponential
+    kernel: Stationary
+    profile: Profile
     white: Sequence[White]
 
 
@@ -65,23 +74,21 @@ def split_gps(
     return list(zip(each * (size // len(each)), [*kernels] * (size // len(kernels))))
 
 
-def _as_squared_exponential(
-    inducing_variable: InducingVariables, kernel: Kernel
-) -> _SquaredExponentialSum | None:
+def _as_stationary(inducing_variable: InducingVariables, kernel: Kernel) -> _StationarySum | None:
     if type(inducing_variable) is not InducingPoints:
         return None
     parts = kernel.kernels if has_methods_of(kernel, Sum) else [kernel]
-    smooth = [k for k in parts if has_methods_of(k, SquaredExponential)]
-    white = [k for k in parts if has_methods_of(k, White)]
+    white = [part for part in parts if has_methods_of(part, White)]
+    smooth = [(part, profile) for part in parts if (profile := profile_of(part)) is not None]
     if len(smooth) != 1 or len(smooth) + len(white) != len(parts):
         return None
-    return _SquaredExponentialSum(smooth[0], white)
+    return _StationarySum(*smooth[0], white)
 
 
-def _squared_exponential(kernel: SquaredExponential, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+def _stationary(kernel: Stationary, profile: Profile, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
     """k(Z, X) [..., M, N], in the dtype of ``Z`` and ``X``."""
     parameters = (tf.cast(x, Z.dtype) for x in (kernel.lengthscales, kernel.variance))
-    return squared_exponential(*_sliced(kernel, Z, X), *parameters)
+    return stationary_covariance(profile, *_sliced(kernel, Z, X), *parameters)
 
 
 def _sliced(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -91,6 +98,14 @@ def _sliced(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.
     return (X, X2) if is_idle else kernel.slice(X, X2)
 
 
+def covariance_matrix(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """What a kernel of one output says when it is called with ``X`` [N, D] and ``X2`` [N2, D]: [N, N2]."""
+    profile = profile_of(kernel)
+    if profile is None:
+        return kernel(X, X2)
+    return _stationary(kernel, profile, X, X if X2 is None else X2)
+
+
 def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """
     Covariance of inducing variables and function values at ``X`` [N, D], in its dtype: [M, N] or [T, M, N].
@@ -98,9 +113,10 @@ def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> t
     dtype, own = X.dtype, tf.cast(X, gpflow.default_float())
 
     def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-        fast = _as_squared_exponential(inducing_variable, kernel)
+        fast = _as_stationary(inducing_variable, kernel)
         if fast is not None:
-            return _squared_exponential(fast.kernel, tf.cast(inducing_variable.Z, dtype), X)
+            Z = tf.cast(inducing_variable.Z, dtype)
+            return _stationary(fast.kernel, fast.profile, Z, X)
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
             return tf.cast(_all_gps(kernel, inducing_variable.Z, own), dtype)
         return tf.cast(gpflow.covariances.Kuf(inducing_variable, kernel, own), dtype)
@@ -112,10 +128,10 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
     """Covariance of the inducing variables plus ``jitter`` I, in float64: [M, M] or [T, M, M]."""
 
     def covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-        fast = _as_squared_exponential(inducing_variable, kernel)
+        fast = _as_stationary(inducing_variable, kernel)
         if fast is not None:
             Z = tf.cast(inducing_variable.Z, tf.float64)
-            K = _squared_exponential(fast.kernel, Z, Z)
+            K = _stationary(fast.kernel, fast.profile, Z, Z)
             if not fast.white:
                 return K
             noise = sum(tf.cast(white.variance, tf.float64) for white in fast.white)
@@ -173,8 +189,8 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     parts = _of_parts(batch_covariance, kernel, X, X2)
     if parts is not None:
         return parts
-    if has_methods_of(kernel, SquaredExponential):
-        return _squared_exponential(kernel, X, X if X2 is None else X2)[:, None]
+    if (profile := profile_of(kernel)) is not None:
+        return _stationary(kernel, profile, X, X if X2 is None else X2)[:, None]
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.
         inputs = [None if x is None else tf.cast(x, gpflow.default_float()) for x in (X, X2)]

@@ -13,6 +13,7 @@ from gpflow.kernels import Kernel
 from gpflow.models import BayesianModel, GPModel, InternalDataTrainingLossMixin
 
 from gpflow_deep.layers import GPLayer
+from gpflow_deep.layers.covariances import covariance_matrix
 from gpflow_deep.numerics.factorisations import cholesky, gaussian_log_density, triangular_inverse
 from gpflow_deep.posteriors.mixture import (
     Mixture,
@@ -114,7 +115,10 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
 
     def _covariance(self) -> tf.Tensor:
         """Of the targets, [N, N]."""
-        return self.kernel(self.inputs) + tf.linalg.diag(self.likelihood.variance / self.weights)
+        K = covariance_matrix(self.kernel, tf.convert_to_tensor(self.inputs))
+        return tf.linalg.set_diag(
+            K, tf.linalg.diag_part(K) + self.likelihood.variance / self.weights
+        )
 
     def _factorise(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""
@@ -134,7 +138,8 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         self, Xnew: tf.Tensor, prepared: _Conditioned, full_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean [1, N, P], and the variance [1, N, 1] or the covariance [1, 1, N, N] of every output."""
-        columns, prior = self.kernel(self.inputs, Xnew), self.kernel(Xnew, full_cov=full_cov)
+        columns = covariance_matrix(self.kernel, tf.convert_to_tensor(self.inputs), Xnew)
+        prior = self.kernel(Xnew, full_cov=full_cov)
         if len(prepared.inverse) and not full_cov:
             mean = tf.matmul(columns, prepared.weights, transpose_a=True)[None]
             explained = _explained(prepared.inverse, tf.cast(columns, prepared.inverse.dtype))
