@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from operator import itemgetter
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import gpflow
 import numpy as np
@@ -23,7 +23,9 @@ from .tails import Tails
 __all__ = ["condition", "fit_exact"]
 
 _KERNELS = ("matern52", "matern32", "rbf")
-_STARTS = ((1.0, 0.1), (3.0, 0.01))  # factors of the lengthscales, noise variances
+# Factors of the lengthscales, noise variances. Where the two lead to different ends, they often differ in the
+# inputs that count, and hardly in the evidence.
+_STARTS = ((1.0, 0.1), (3.0, 0.001))
 # Where these end with nothing but noise, as they do of many inputs few of which count. Where they do not,
 # it leads to more evidence on few rows, and to less on more.
 _LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
@@ -31,6 +33,7 @@ _LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
 _TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.4
 _RACE_ITERATIONS, _RACE_TIME = 30, 0.35
 _CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may still bring
+_SAME = 0.001  # nats a row between two fits of one kernel that are one
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
@@ -38,6 +41,30 @@ _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
 # gets wrong: a thousandth of an observation's variance.
 _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
+
+
+@dataclass
+class _Rival:
+    """Hyperparameters of one kernel, on their way from one start."""
+
+    settings: Settings
+    start: tuple[float, float]
+    model: ExactGP  # that all rivals of a kernel share, with the loss
+    loss: Callable[[], tf.Tensor]
+    values: list[np.ndarray]
+    reached: float = np.inf  # loss a row
+
+    def climb(self, iterations: int, seconds: float, longer: float) -> None:
+        """Maximise the evidence, from where it was left."""
+        _assign(self.model, self.values)
+        _maximise(self.model, self.loss, iterations, seconds, longer)
+        self.values = _values(self.model)
+        self.reached = float(self.loss()) / self.model.inputs.shape[0]
+
+    def leave_one_out(self) -> float:
+        """The average log density of a row predicted from the others."""
+        _assign(self.model, self.values)
+        return _leave_one_out(self.model)
 
 
 def fit_exact(
@@ -50,9 +77,9 @@ def fit_exact(
 ) -> tuple[ExactGP, Settings, Tails]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
-    kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There the kernels
-    that are far behind are left out (few rows favour a smooth one), and of the others, fitted further, the
-    one is taken that predicts each row best from all others; predictions from up to 5000 rows, drawn at
+    kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There those that
+    are far behind are left out (few rows favour a smooth kernel), and of the others, fitted further, those
+    are taken that predict each row best from all others; predictions from up to 5000 rows, drawn at
     random where there are more. In the end all variances get the factor that is best for these rows, each
     predicted from the others, which leaves the mean as it is, and the predictions the tails of these errors.
 
@@ -72,31 +99,31 @@ def fit_exact(
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
     each = _TRIAL_TIME * limit / (len(_STARTS) + len(kernels))
-    models = [_model(name, trial, chosen, seed) for chosen in choices]
-    losses = [compiled(model.training_loss) for model in models]
+    rivals: list[_Rival] = []
     starts: Sequence[tuple[float, float]] = _STARTS
-    for model, loss in zip(models, losses):
-        # What start is good is for the data to say: the first kernel finds it for all.
-        starts = (_best_start(model, loss, starts, each, longer),)
+    for chosen in choices:
+        ends = _from_starts(_model(name, trial, chosen, seed), chosen, starts, each, longer)
+        # What starts lead where is for the data to say: the first kernel finds it for all.
+        starts = [end.start for end in ends]
+        rivals += ends
     if len(some.X) > len(trial.X):
-        models = [
-            _with_hyperparameters(_model(name, some, chosen, seed), model)
-            for chosen, model in zip(choices, models)
-        ]
-        losses = [compiled(model.training_loss) for model in models]
-    rivals = list(zip(choices, models, losses))
+        for chosen in choices:
+            model = _model(name, some, chosen, seed)
+            loss = compiled(model.training_loss)
+            for rival in rivals:
+                if rival.settings == chosen:
+                    rival.model, rival.loss = model, loss
     if len(rivals) > 1:
         each = _RACE_TIME * limit / len(rivals)
-        for _, model, loss in rivals:
-            _maximise(model, loss, _RACE_ITERATIONS, each, longer)
-        reached = [float(loss()) / len(some.X) for loss in losses]
-        rivals = [rival for rival, end in zip(rivals, reached) if end < min(reached) + _CLOSE]
+        for rival in rivals:
+            rival.climb(_RACE_ITERATIONS, each, longer)
+        rivals = _leading(rivals)
     left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(rivals)
-    for _, model, loss in rivals:
-        _maximise(model, loss, _ITERATIONS, left, longer)
-    settings, best, _ = rivals[0]
-    if len(rivals) > 1:
-        settings, best, _ = max(rivals, key=lambda rival: _leave_one_out(rival[1]))
+    for rival in rivals:
+        rival.climb(_ITERATIONS, left, longer)
+    winner = rivals[0] if len(rivals) == 1 else max(rivals, key=_Rival.leave_one_out)
+    best, settings = winner.model, winner.settings
+    _assign(best, winner.values)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
     tails = _calibrate(best)
@@ -106,30 +133,46 @@ def fit_exact(
     return best, settings, tails
 
 
-def _best_start(
+def _from_starts(
     model: ExactGP,
-    loss: Callable[[], tf.Tensor],
+    settings: Settings,
     starts: Sequence[tuple[float, float]],
     seconds: float,
     longer: float,
-) -> tuple[float, float]:
-    """The start that leads to the most evidence, which the model is left at."""
+) -> list[_Rival]:
+    """Where several starts lead, the most evidence first."""
     # Unconstrained values, as everywhere here: a noise at its floor could not be assigned.
-    first = _values(model)
+    first, loss = _values(model), compiled(model.training_loss)
 
-    def climb(start: tuple[float, float]) -> tuple[float, tuple[float, float], list[np.ndarray]]:
+    def climbed(start: tuple[float, float]) -> _Rival:
         _assign(model, first)
         model.kernel.lengthscales.assign(start[0] * model.kernel.lengthscales)
         model.likelihood.variance.assign(start[1])
-        _maximise(model, loss, _TRIAL_ITERATIONS, seconds, longer)
-        return float(loss()), start, _values(model)
+        rival = _Rival(settings, start, model, loss, _values(model))
+        rival.climb(_TRIAL_ITERATIONS, seconds, longer)
+        return rival
 
-    best = min((climb(start) for start in starts), key=itemgetter(0))
-    _assign(model, best[2])
+    rivals = [climbed(start) for start in starts]
+    best = min(rivals, key=attrgetter("reached"))
+    _assign(model, best.values)
     if model.likelihood.variance.numpy() > _NOTHING_BUT_NOISE and _LAST_RESORT not in starts:
-        best = min(best, climb(_LAST_RESORT), key=itemgetter(0))
-        _assign(model, best[2])
-    return best[1]
+        rivals.append(climbed(_LAST_RESORT))
+    return _leading(rivals)
+
+
+def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
+    """Those that are not far behind the first, the most evidence first, and of those in one place one."""
+    leading: list[_Rival] = []
+    for rival in sorted(rivals, key=attrgetter("reached")):
+        if leading and rival.reached > leading[0].reached + _CLOSE:
+            break
+        same = (
+            other.settings == rival.settings and rival.reached - other.reached < _SAME
+            for other in leading
+        )
+        if not any(same):
+            leading.append(rival)
+    return leading
 
 
 def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:

@@ -106,7 +106,7 @@ def _input_dependent(
 ) -> InputDependentSVGP:
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     return InputDependentSVGP(
-        None if settings.kernel == "own" else ard_kernel(settings.kernel, X.shape[1]),
+        None if settings.kernel == "own" else ard_kernel(settings, X.shape[1]),
         likelihood,
         settings.num_inducing,
         X.shape[1],

@@ -235,7 +235,8 @@ def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
             f"likelihood: expected gaussian for the exact GP, got {settings.likelihood}."
         )
     likelihood, _ = likelihood_and_outputs(Y, settings)
-    kernel = ard_kernel("matern52" if settings.kernel == "own" else settings.kernel, X.shape[1])
+    name = "matern52" if settings.kernel == "own" else settings.kernel
+    kernel = ard_kernel(settings, X.shape[1], name)
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
 
 

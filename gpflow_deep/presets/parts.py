@@ -9,6 +9,7 @@ import numpy as np
 from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
+from gpflow.utilities import positive
 
 from gpflow_deep.layers import GPLayer, build_layers
 
@@ -31,14 +32,20 @@ _KERNELS = {
 }
 
 
-def ard_kernel(name: str, input_dim: int) -> Kernel:
+def ard_kernel(settings: Settings, input_dim: int, name: str | None = None) -> Kernel:
     """
     A kernel of variance 1 with a lengthscale for every input, the square root of their number: so far
     apart are standardised inputs.
 
-    :param name: as `Settings.kernel` has it.
+    :param settings: name what keeps its parameters positive, and the kernel.
+    :param name: of the kernel, where it is not that of the settings.
     """
-    return _KERNELS[name](lengthscales=np.full(input_dim, input_dim**0.5))
+    kernel = _KERNELS[name or settings.kernel](lengthscales=np.full(input_dim, input_dim**0.5))
+    if settings.positive_bijector != "own":
+        transform = positive(base=settings.positive_bijector)
+        for scale in ("lengthscales", "variance"):
+            setattr(kernel, scale, Parameter(getattr(kernel, scale), transform=transform))
+    return kernel
 
 
 def kernel_factory(
@@ -56,7 +63,7 @@ def kernel_factory(
         return None
 
     def make(input_dim: int, layer: int) -> Kernel:
-        kernel = ard_kernel(name, input_dim)
+        kernel = ard_kernel(settings, input_dim, name)
         if fixed_variance and layer < settings.num_layers - 1:
             # From the start: set_trainable does not reach a distribution strategy's variables.
             kernel.variance = Parameter(kernel.variance, trainable=False)

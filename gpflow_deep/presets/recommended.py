@@ -101,6 +101,8 @@ def recommended(
         inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
         # Twice the steps in the same time; an exact GP's precision follows its noise.
         compute_dtype="own" if name in EXACT else "float32",
+        # Inputs that do not count are known in a tenth of the steps, by lengthscales of hundreds.
+        positive_bijector="exp",
     )
     if name in _SAMPLED:
         # Chains follow hyperparameters at a distance, and small batches would be their noise.

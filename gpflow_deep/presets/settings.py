@@ -80,6 +80,13 @@ class Settings:
         added=True,
         choices=("own", "float32", "float64"),
     )
+    positive_bijector: str = _setting(
+        "own",
+        "What keeps lengthscales and variance of a named kernel positive: of exp a step is a share of them;"
+        " own: GPflow's setting, softplus if nothing else was set.",
+        added=True,
+        choices=("own", "exp", "softplus"),
+    )
 
     def __post_init__(self) -> None:
         may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
