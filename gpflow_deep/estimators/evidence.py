@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -23,15 +24,23 @@ from .tails import Tails
 __all__ = ["condition", "fit_exact"]
 
 _KERNELS = ("matern52", "matern32", "rbf")
-# Factors of the lengthscales, noise variances. Where the two lead to different ends, they often differ in the
-# inputs that count, and hardly in the evidence.
-_STARTS = ((1.0, 0.1), (3.0, 0.001))
-# Where these end with nothing but noise, as they do of many inputs few of which count. Where they do not,
-# it leads to more evidence on few rows, and to less on more.
-_LAST_RESORT, _NOTHING_BUT_NOISE = (0.3, 0.01), 0.8
+
+
+class _Start(NamedTuple):
+    lengthscales: float  # a factor of them
+    noise: float
+
+
+_START = _Start(1.0, 0.1)
+# Of few rows the evidence may have two maxima of like height, of which that of less noise and other inputs
+# often predicts better.
+_OTHER_START = _Start(3.0, 0.001)
+# Where a fit ends with nothing but noise, as it does of many inputs few of which count. Where it does not,
+# this leads to more evidence on few rows, and to less on more.
+_LAST_RESORT, _NOTHING_BUT_NOISE = _Start(0.3, 0.01), 0.8
 # Of each stage; the times are shares of all.
-_TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.4
-_RACE_ITERATIONS, _RACE_TIME = 30, 0.35
+_TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.25
+_RACE_ITERATIONS, _RACE_TIME = 30, 0.5
 _CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may still bring
 _SAME = 0.001  # nats a row between two fits of one kernel that are one
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
@@ -45,14 +54,23 @@ _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
 
 @dataclass
 class _Rival:
-    """Hyperparameters of one kernel, on their way from one start."""
+    """Hyperparameters of one kernel, on their way."""
 
     settings: Settings
-    start: tuple[float, float]
-    model: ExactGP  # that all rivals of a kernel share, with the loss
+    model: ExactGP  # that rivals of one kernel share, with the loss
     loss: Callable[[], tf.Tensor]
+    first: list[np.ndarray]  # unconstrained values, as a noise at its floor could not be assigned
     values: list[np.ndarray]
     reached: float = np.inf  # loss a row
+
+    @classmethod
+    def of(cls, model: ExactGP, settings: Settings) -> _Rival:
+        """At the model's values."""
+        return cls(settings, model, compiled(model.training_loss), _values(model), _values(model))
+
+    def move_to(self, model: ExactGP) -> None:
+        """Go on with other rows."""
+        self.model, self.loss = model, compiled(model.training_loss)
 
     def climb(self, iterations: int, seconds: float, longer: float) -> None:
         """Maximise the evidence, from where it was left."""
@@ -60,6 +78,22 @@ class _Rival:
         _maximise(self.model, self.loss, iterations, seconds, longer)
         self.values = _values(self.model)
         self.reached = float(self.loss()) / self.model.inputs.shape[0]
+
+    def climb_from(self, start: _Start, seconds: float, longer: float) -> _Start:
+        """The same from a start, or from the last resort where that leads nowhere: the one taken."""
+        _assign(self.model, self.first)
+        self.model.kernel.lengthscales.assign(start.lengthscales * self.model.kernel.lengthscales)
+        self.model.likelihood.variance.assign(start.noise)
+        self.values = _values(self.model)
+        self.climb(_TRIAL_ITERATIONS, seconds, longer)
+        if self.model.likelihood.variance.numpy() < _NOTHING_BUT_NOISE or start == _LAST_RESORT:
+            return start
+        other = replace(self)
+        other.climb_from(_LAST_RESORT, seconds, longer)
+        if other.reached > self.reached:
+            return start
+        self.values, self.reached = other.values, other.reached
+        return _LAST_RESORT
 
     def leave_one_out(self) -> float:
         """The average log density of a row predicted from the others."""
@@ -98,26 +132,28 @@ def fit_exact(
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
-    each = _TRIAL_TIME * limit / (len(_STARTS) + len(kernels))
     rivals: list[_Rival] = []
-    starts: Sequence[tuple[float, float]] = _STARTS
+    start = _START
     for chosen in choices:
-        ends = _from_starts(_model(name, trial, chosen, seed), chosen, starts, each, longer)
-        # What starts lead where is for the data to say: the first kernel finds it for all.
-        starts = [end.start for end in ends]
-        rivals += ends
+        rival = _Rival.of(_model(name, trial, chosen, seed), chosen)
+        start = rival.climb_from(start, _TRIAL_TIME * limit / len(kernels), longer)
+        rivals.append(rival)
     if len(some.X) > len(trial.X):
-        for chosen in choices:
-            model = _model(name, some, chosen, seed)
-            loss = compiled(model.training_loss)
-            for rival in rivals:
-                if rival.settings == chosen:
-                    rival.model, rival.loss = model, loss
-    if len(rivals) > 1:
-        each = _RACE_TIME * limit / len(rivals)
+        for rival in rivals:
+            rival.move_to(_model(name, some, rival.settings, seed))
+    each = _RACE_TIME * limit / len(kernels)
+    if len(rivals) > 1 or len(some.X) > len(trial.X):
         for rival in rivals:
             rival.climb(_RACE_ITERATIONS, each, longer)
-        rivals = _leading(rivals)
+    if len(some.X) < _ROWS:
+        for rival in list(rivals):
+            other = replace(rival)
+            other.climb_from(_OTHER_START, each, longer)
+            rivals.append(other)
+            behind = other.reached - rival.reached
+            if abs(behind) < _SAME or behind > _CLOSE:
+                break  # there is one maximum
+    rivals = _leading(rivals)
     left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(rivals)
     for rival in rivals:
         rival.climb(_ITERATIONS, left, longer)
@@ -131,33 +167,6 @@ def fit_exact(
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
     return best, settings, tails
-
-
-def _from_starts(
-    model: ExactGP,
-    settings: Settings,
-    starts: Sequence[tuple[float, float]],
-    seconds: float,
-    longer: float,
-) -> list[_Rival]:
-    """Where several starts lead, the most evidence first."""
-    # Unconstrained values, as everywhere here: a noise at its floor could not be assigned.
-    first, loss = _values(model), compiled(model.training_loss)
-
-    def climbed(start: tuple[float, float]) -> _Rival:
-        _assign(model, first)
-        model.kernel.lengthscales.assign(start[0] * model.kernel.lengthscales)
-        model.likelihood.variance.assign(start[1])
-        rival = _Rival(settings, start, model, loss, _values(model))
-        rival.climb(_TRIAL_ITERATIONS, seconds, longer)
-        return rival
-
-    rivals = [climbed(start) for start in starts]
-    best = min(rivals, key=attrgetter("reached"))
-    _assign(model, best.values)
-    if model.likelihood.variance.numpy() > _NOTHING_BUT_NOISE and _LAST_RESORT not in starts:
-        rivals.append(climbed(_LAST_RESORT))
-    return _leading(rivals)
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
