@@ -141,11 +141,12 @@ def fit_exact(
     if len(some.X) > len(trial.X):
         for rival in rivals:
             rival.move_to(_model(name, some, rival.settings, seed))
-    each = _RACE_TIME * limit / len(kernels)
+    starts = 2 if len(some.X) < _ROWS else 1
+    each = _RACE_TIME * limit / (starts * len(kernels))
     if len(rivals) > 1 or len(some.X) > len(trial.X):
         for rival in rivals:
             rival.climb(_RACE_ITERATIONS, each, longer)
-    if len(some.X) < _ROWS:
+    if starts > 1:
         for rival in list(rivals):
             other = replace(rival)
             other.climb_from(_OTHER_START, each, longer)
