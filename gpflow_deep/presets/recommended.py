@@ -65,7 +65,7 @@ def recommended(
     model's density of held-out points is half a nat higher on average than from noise of 0.1 and half the
     rate. Structured posteriors choose inducing inputs greedily, which gains 0.02 more. One draw in training
     is as good as five at half the time. Hidden layers have as many GPs as there are inputs, up to twenty;
-    those of sigma point processes up to eight.
+    those of sigma point processes up to eight. Lengthscales and variances are learned by their logarithms.
 
     >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
     89
@@ -101,7 +101,7 @@ def recommended(
         inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
         # Twice the steps in the same time; an exact GP's precision follows its noise.
         compute_dtype="own" if name in EXACT else "float32",
-        # Inputs that do not count are known in a tenth of the steps, by lengthscales of hundreds.
+        # By their logarithms lengthscales of hundreds, of inputs that do not count, are a few steps away.
         positive_bijector="exp",
     )
     if name in _SAMPLED:

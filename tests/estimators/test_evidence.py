@@ -1,5 +1,6 @@
 """The exact GP's choices: what kernel, and which inputs count."""
 
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -54,6 +55,29 @@ def test_two_inputs_of_thirty_are_found(num_rows, frequency, deviation):
     assert float(model.likelihood.variance.numpy()) < 0.2
     lengthscales = model.kernel.lengthscales.numpy()
     assert np.max(lengthscales[:2]) < 0.5 * np.min(lengthscales[2:])
+
+
+def test_of_two_maxima_the_one_with_little_noise_is_found():
+    """A third input of six values matters a little: from one start it is taken for noise."""
+    rng = np.random.default_rng(0)
+    points, levels = rng.uniform(-1.0, 1.0, size=[12, 2]), rng.normal(size=6)
+    X = np.array([[*point, level] for point in points for level in range(6)])
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    Y = (
+        np.sin(3.0 * X[:, :1])
+        + X[:, 1:2]
+        + 0.1 * np.sin(2.0 * X[:, :1]) * np.tile(levels, 12)[:, None]
+    )
+    settings = replace(recommended("gp", *X.shape), kernel="matern52")
+    rows = Rows(X, Y / Y.std(), np.ones(len(X)))
+    noise = []
+    for start in (evidence._START, evidence._OTHER_START):
+        rival = evidence._Rival.of(get("gp").build(rows.X, rows.Y, settings, 0), settings)
+        rival.climb_from(start, np.inf, 1.0)
+        noise.append(float(rival.model.likelihood.variance.numpy()))
+    assert noise[0] > 20.0 * noise[1]
+    model, _, _ = fit_exact("gp", rows, settings, seed=0)
+    assert float(model.likelihood.variance.numpy()) < 2.0 * noise[1]
 
 
 def test_function_without_noise_is_fitted():

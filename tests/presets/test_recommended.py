@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gpflow
 import numpy as np
 import pytest
+import tensorflow_probability as tfp
 
 from gpflow_deep import presets
 from gpflow_deep.layers.bayesian import Activation
@@ -58,6 +61,23 @@ def test_kernels_by_name() -> None:
             model = presets.build(name, X, X[:, :1], settings)
             kernels = getattr(model.layers[0].kernel, "kernels", [model.layers[0].kernel])
             assert all(isinstance(k, kind) for k in kernels)
+
+
+@pytest.mark.parametrize("name", ["gp", "svgp", "mean-field", "dspp", "ar2p"])
+def test_lengthscales_are_learned_by_their_logarithms(name: str) -> None:
+    """Not where nothing was said, so that fits saved before are what they were."""
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for settings, kind in (
+        (presets.recommended(name, 30, 2), tfp.bijectors.Exp),
+        (Settings(kernel="matern52", num_inducing=5), tfp.bijectors.Softplus),
+    ):
+        settings = replace(presets.get(name).settings(settings), num_inducing=5)
+        model = presets.build(name, X, X[:, :1], settings)
+        for layer in model.layers:
+            kernel = getattr(layer.kernel, "kernel", layer.kernel)
+            assert isinstance(kernel.lengthscales.transform, kind)
+            dimension = kernel.lengthscales.shape[0]
+            np.testing.assert_allclose(kernel.lengthscales, np.full(dimension, dimension**0.5))
 
 
 def test_the_papers_own_settings() -> None:
