@@ -30,7 +30,7 @@ from .fitting import fit_family
 from .limits import Limits
 from .rows import Rows, distinct_rows, hold_out
 from .scaling import Scaling
-from .selection import Budget, Candidate, candidates, cross_validate, select
+from .selection import Again, Budget, Candidate, candidates, cross_validate, select
 
 __all__ = ["DeepGPEstimator"]
 
@@ -152,10 +152,15 @@ class DeepGPEstimator(BaseEstimator):
             steps: float = 1.0,
             time: float = 1.0,
             start: FittedModel | None = None,
+            again: Again | None = None,
         ) -> FittedModel:
             start = earlier.get(name, start)
             settings = self._settings(name, train, likelihood, start is not None)
             number = self.steps or (settings.steps if self.time_limit is None else None)
+            if number is not None:
+                number = max(1, round(steps * number))
+            if again is not None:
+                number = again.steps
             folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{label}"
             self._tell(f"{name}: training, {label}.")
             fitted = fit_family(
@@ -164,8 +169,8 @@ class DeepGPEstimator(BaseEstimator):
                 train,
                 held_out,
                 num_outputs,
-                seed=self.random_seed_,
-                steps=None if number is None else max(1, round(steps * number)),
+                seed=self.random_seed_ + (again.seed if again else 0),
+                steps=number,
                 seconds=budget.share(time),
                 most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
@@ -176,7 +181,7 @@ class DeepGPEstimator(BaseEstimator):
             return fitted
 
         if deep and held_out is not None:
-            chosen = select(shallow, deep, fit, train, held_out, self._tell)
+            chosen = select(shallow, deep, fit, train, held_out, budget, self._tell)
         elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not self._is_classifier():
             chosen = cross_validate([*shallow, deep], fit, train, self.random_seed_, self._tell)
         else:  # nothing to choose, or nothing to choose by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from .weighted import weighted_rows
 __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
+_OVERFIT = frozenset({"dspp", "ppgpr"})
+_PATIENCE = 10  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
@@ -73,6 +76,9 @@ def fit_family(
             train = train.repeated(name)
         if steps is not None or seconds is not None:
             settings = scheduled(settings, steps or _MOST_STEPS)
+            if name in _OVERFIT:
+                # What is trained for its predictive density overfits in the end, if not at once.
+                settings = replace(settings, patience=_PATIENCE)
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
             take_over(model, start)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,8 @@ _SHALLOW = {
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
+# Of one family, each annealed in so many times the steps that the first took to its best.
+_MOST_ALIKE, _ANNEALED = 4, 2.0
 
 Mixed = tuple[list[FittedModel], np.ndarray, list["Candidate"]]
 
@@ -47,8 +49,16 @@ class Fit(Protocol):
         steps: float = 1.0,
         time: float = 1.0,
         start: FittedModel | None = None,
+        again: Again | None = None,
     ) -> FittedModel:
         """Of rows to train on and rows to stop by; `start` has the initial values."""
+
+
+class Again(NamedTuple):
+    """A further fit of a family."""
+
+    seed: int  # added to that of all fits
+    steps: int  # in place of a share
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,10 @@ class Budget:
 
     def __init__(self, seconds: float | None) -> None:
         self._left = seconds
+
+    def affords(self, seconds: float) -> bool:
+        """Whether so many are left."""
+        return self._left is None or seconds <= self._left
 
     def share(self, share: float) -> float | None:
         """Seconds: a share of those left."""
@@ -102,11 +116,14 @@ def select(
     fit: Fit,
     train: Rows,
     held_out: Rows,
+    budget: Budget,
     tell: Callable[[str], None],
 ) -> Mixed:
     """
     Fit the single-layer families, and the deep one with all the time that is left, or, if one of the others
     is trained by steps too, for a short time before the better of both goes on; mix all by stacking weights.
+    Where the deep one was at its best long before the end, it is fitted again from other draws, annealed in
+    about as many steps, as often as there is time; of these fits those that help are mixed alike.
     A family that fails is left out.
 
     :param shallow: the families of a single layer.
@@ -114,29 +131,45 @@ def select(
     :param fit: trains one.
     :param train: rows to train on.
     :param held_out: rows to judge by.
+    :param budget: what the fits have left.
     :param tell: takes lines on what is being done.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
     tried = _Tried(held_out, tell)
 
-    def attempt(name: str, label: str, **shares: Any) -> None:
+    def attempt(name: str, label: str, **options: Any) -> None:
         def scored() -> tuple[FittedModel, np.ndarray]:
-            fitted = fit(name, train, held_out, label=label, **shares)
+            fitted = fit(name, train, held_out, label=label, **options)
             return fitted, fitted.log_density(held_out.X, held_out.Y)
 
-        tried.attempt(name, scored)
+        tried.attempt(name, scored, beside="again" in options)
 
     for name in shallow:
         attempt(name, "whole", time=_SHARE)
     rivals = [name for name in shallow if name not in EXACT]
     if not rivals:
         attempt(deep, "whole")
+        if first := tried.fitted(deep):
+            for again in _further(first, budget):
+                attempt(deep, f"again-{again.seed}", again=again)
         return tried.mixed()
     attempt(deep, "short", steps=_SHORT, time=_SHARE)
     if best := tried.best([*rivals, deep]):
         attempt(best, "whole", start=tried.fitted(best))
     return tried.mixed()
+
+
+def _further(first: FittedModel, budget: Budget) -> Iterator[Again]:
+    """The fits that time and steps are left for, after a first."""
+    steps = round(_ANNEALED * first.report["best_step"])
+    seconds = steps * first.report["seconds"] / first.report["steps"]
+    left = first.settings.steps - first.report["steps"]
+    for seed in range(1, _MOST_ALIKE):
+        left -= steps
+        if first.report["starved"] or left < 0 or not budget.affords(seconds):
+            return
+        yield Again(seed, steps)
 
 
 def cross_validate(
@@ -185,11 +218,17 @@ class _Tried:
 
     def __init__(self, judged: Rows, tell: Callable[[str], None]) -> None:
         self._judged, self._tell = judged, tell
-        self._fits: dict[str, tuple[FittedModel, np.ndarray]] = {}
+        self._fits: dict[str, tuple[list[FittedModel], np.ndarray]] = {}
         self._failed: dict[str, Candidate] = {}
 
-    def attempt(self, name: str, fit: Callable[[], tuple[FittedModel, np.ndarray]]) -> None:
-        """Fit a family, perhaps again; of two fits the better one counts: what overfits is kept short."""
+    def attempt(
+        self, name: str, fit: Callable[[], tuple[FittedModel, np.ndarray]], beside: bool = False
+    ) -> None:
+        """
+        Fit a family, perhaps again; of two fits the better one counts: what overfits is kept short.
+
+        :param beside: whether the better of the fits so far and of their mixture with this one counts.
+        """
         started = time.perf_counter()
         try:
             fitted, density = fit()
@@ -200,12 +239,18 @@ class _Tried:
             self._tell(f"{name}: failed, left out.")
             return
         self._tell(f"{name}: log density {self._mean(density):.3f} on held-out rows.")
+        fits = [fitted]
+        if beside:
+            others, before = self._fits[name]
+            fits = [*others, fitted]
+            density = np.logaddexp(before + np.log(len(others)), density) - np.log(len(fits))
+            self._tell(f"{name}: {self._mean(density):.3f} by {len(fits)} mixed.")
         if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]):
-            self._fits[name] = fitted, density
+            self._fits[name] = fits, density
 
     def fitted(self, name: str) -> FittedModel | None:
-        """The fit of a family, if it did not fail."""
-        return self._fits[name][0] if name in self._fits else None
+        """The first fit of a family, if it did not fail."""
+        return self._fits[name][0][0] if name in self._fits else None
 
     def best(self, names: Sequence[str]) -> str | None:
         """The best of some families, of those that did not fail."""
@@ -219,20 +264,20 @@ class _Tried:
             raise TrainingError(f"All families failed: {errors}")
         densities = np.stack([density for _, density in self._fits.values()], axis=1)
         # Rows that are few may like by chance what had no time to learn.
-        starved = np.array([bool(fit.report.get("starved")) for fit, _ in self._fits.values()])
+        starved = np.array([bool(fits[0].report.get("starved")) for fits, _ in self._fits.values()])
         taken = starved if starved.all() else ~starved
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
-        tried = [
-            Candidate(name, self._mean(density), fitted.report["seconds"], float(weight))
-            for (name, (fitted, density)), weight in zip(self._fits.items(), weights, strict=True)
-        ]
-        chosen = [
-            fitted
-            for (fitted, _), weight in zip(self._fits.values(), weights, strict=True)
-            if weight > 0.0
-        ]
-        return chosen, weights[weights > 0.0], tried + list(self._failed.values())
+        members: list[FittedModel] = []
+        shares: list[float] = []
+        tried: list[Candidate] = []
+        for (name, (fits, density)), weight in zip(self._fits.items(), weights, strict=True):
+            seconds = sum(fitted.report["seconds"] for fitted in fits)
+            tried.append(Candidate(name, self._mean(density), seconds, float(weight)))
+            if weight > 0.0:
+                members += fits
+                shares += [weight / len(fits)] * len(fits)
+        return members, np.array(shares), tried + list(self._failed.values())
 
     def _mean(self, log_density: np.ndarray) -> float:
         return float(np.average(log_density, weights=self._judged.weights))
