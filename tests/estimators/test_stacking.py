@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -11,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from gpflow_deep.estimators.rows import Rows
-from gpflow_deep.estimators.selection import _Tried
+from gpflow_deep.estimators.selection import Budget, _further, _Tried
 from gpflow_deep.estimators.stacking import stacking_weights
 
 _DENSITIES = arrays(np.float64, (30, 3), elements=st.floats(-5.0, 2.0))
@@ -67,3 +68,48 @@ def test_models_without_time_to_learn_have_no_weight_beside_others() -> None:
         _, weights, candidates = tried.mixed()
         assert [candidate.weight for candidate in candidates] == expected
         np.testing.assert_array_equal(weights, [1.0])
+
+
+def _fit(steps: int, best_step: int, seconds: float, starved: float = 0.0) -> Any:
+    report = {"steps": steps, "best_step": best_step, "seconds": seconds, "starved": starved}
+    return SimpleNamespace(report=report, settings=SimpleNamespace(steps=1000))
+
+
+def test_fits_of_one_family_are_mixed_alike_where_that_is_better() -> None:
+    rows = Rows(np.zeros([2, 1]), np.zeros([2, 1]), np.ones(2))
+    tried = _Tried(rows, tell=lambda line: None)
+    fits = [_fit(100, 10, 1.0) for _ in range(4)]
+    tried.attempt("other", lambda: (fits[3], np.full(2, -4.0)))
+    # The first two err on different rows, and the third on both.
+    for fit, density in zip(fits[:3], ([0.0, -9.0], [-9.0, 0.0], [-9.0, -9.0]), strict=True):
+        tried.attempt(
+            "deep", lambda fit=fit, d=density: (fit, np.array(d)), beside=fit is not fits[0]
+        )
+    members, weights, candidates = tried.mixed()
+    assert members[-2:] == fits[:2]
+    assert weights[-2] == weights[-1] == pytest.approx(0.5 * candidates[1].weight)
+    assert candidates[1].log_density == pytest.approx(np.log(0.5 * (1.0 + np.exp(-9.0))))
+    assert candidates[1].seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    "first, seconds, number",
+    [
+        (_fit(400, 100, 40.0), None, 3),
+        (_fit(400, 100, 40.0), 50.0, 2),
+        (_fit(400, 100, 40.0), 19.0, 0),
+        (_fit(900, 100, 40.0), None, 0),
+        (_fit(1000, 1000, 40.0), None, 0),
+        (_fit(10, 5, 40.0, starved=1.0), None, 0),
+    ],
+)
+def test_there_are_as_many_further_fits_as_steps_and_time_allow(
+    first: Any, seconds: float | None, number: int
+) -> None:
+    budget = Budget(seconds)
+    seeds = []
+    for again in _further(first, budget):
+        assert again.steps == 2 * first.report["best_step"]
+        seeds.append(again.seed)
+        budget.spend(20.0)
+    assert seeds == [*range(1, number + 1)]
