@@ -25,7 +25,7 @@ __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
 _OVERFIT = frozenset({"dspp", "ppgpr"})
-_PATIENCE = 10  # looks at held-out rows, of 25
+_PATIENCE = 8  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
 

@@ -30,7 +30,7 @@ _SHALLOW = {
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
-# Of one family, each annealed in so many times the steps that the first took to its best.
+# Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
 
 Mixed = tuple[list[FittedModel], np.ndarray, list["Candidate"]]
@@ -81,10 +81,6 @@ class Budget:
 
     def __init__(self, seconds: float | None) -> None:
         self._left = seconds
-
-    def affords(self, seconds: float) -> bool:
-        """Whether so many are left."""
-        return self._left is None or seconds <= self._left
 
     def share(self, share: float) -> float | None:
         """Seconds: a share of those left."""
@@ -162,13 +158,16 @@ def select(
 
 def _further(first: FittedModel, budget: Budget) -> Iterator[Again]:
     """The fits that time and steps are left for, after a first."""
-    steps = round(_ANNEALED * first.report["best_step"])
-    seconds = steps * first.report["seconds"] / first.report["steps"]
-    left = first.settings.steps - first.report["steps"]
+    report = first.report
+    best, pace = report["best_step"], report["seconds"] / report["steps"]
+    left = first.settings.steps - report["steps"]
     for seed in range(1, _MOST_ALIKE):
-        left -= steps
-        if first.report["starved"] or left < 0 or not budget.affords(seconds):
+        seconds = budget.share(1.0)
+        affordable = left if seconds is None else min(left, seconds / pace)
+        steps = int(min(_ANNEALED * best, affordable))
+        if steps < best or report["starved"]:
             return
+        left -= steps
         yield Again(seed, steps)
 
 

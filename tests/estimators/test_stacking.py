@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from gpflow_deep.estimators.rows import Rows
-from gpflow_deep.estimators.selection import Budget, _further, _Tried
+from gpflow_deep.estimators.selection import Again, Budget, _further, _Tried
 from gpflow_deep.estimators.stacking import stacking_weights
 
 _DENSITIES = arrays(np.float64, (30, 3), elements=st.floats(-5.0, 2.0))
@@ -93,23 +93,24 @@ def test_fits_of_one_family_are_mixed_alike_where_that_is_better() -> None:
 
 
 @pytest.mark.parametrize(
-    "first, seconds, number",
+    "first, seconds, steps",
     [
-        (_fit(400, 100, 40.0), None, 3),
-        (_fit(400, 100, 40.0), 50.0, 2),
-        (_fit(400, 100, 40.0), 19.0, 0),
-        (_fit(900, 100, 40.0), None, 0),
-        (_fit(1000, 1000, 40.0), None, 0),
-        (_fit(10, 5, 40.0, starved=1.0), None, 0),
+        (_fit(400, 100, 40.0), None, [200, 200, 200]),
+        (_fit(400, 100, 40.0), 50.0, [200, 200, 100]),
+        (_fit(400, 100, 40.0), 15.0, [150]),
+        (_fit(400, 100, 40.0), 9.0, []),
+        (_fit(750, 100, 40.0), None, [200]),
+        (_fit(1000, 1000, 40.0), None, []),
+        (_fit(10, 5, 40.0, starved=1.0), None, []),
     ],
 )
 def test_there_are_as_many_further_fits_as_steps_and_time_allow(
-    first: Any, seconds: float | None, number: int
+    first: Any, seconds: float | None, steps: list[int]
 ) -> None:
+    """A step takes a tenth of a second."""
     budget = Budget(seconds)
-    seeds = []
+    taken = []
     for again in _further(first, budget):
-        assert again.steps == 2 * first.report["best_step"]
-        seeds.append(again.seed)
-        budget.spend(20.0)
-    assert seeds == [*range(1, number + 1)]
+        taken.append(again)
+        budget.spend(0.1 * again.steps)
+    assert taken == [Again(seed, number) for seed, number in enumerate(steps, start=1)]
