@@ -226,7 +226,7 @@ class _Tried:
         """
         Fit a family, perhaps again; of two fits the better one counts: what overfits is kept short.
 
-        :param beside: whether it is mixed with the fits so far, unless that is worse by more than chance.
+        :param beside: whether the better of the fits so far and of their mixture with this one counts.
         """
         started = time.perf_counter()
         try:
@@ -238,15 +238,13 @@ class _Tried:
             self._tell(f"{name}: failed, left out.")
             return
         self._tell(f"{name}: log density {self._mean(density):.3f} on held-out rows.")
-        fits, needed = [fitted], 0.0
+        fits = [fitted]
         if beside:
             others, before = self._fits[name]
             fits = [*others, fitted]
             density = np.logaddexp(before + np.log(len(others)), density) - np.log(len(fits))
             self._tell(f"{name}: {self._mean(density):.3f} by {len(fits)} mixed.")
-            # Several err less than one: of few rows what they lose by chance is no reason to be without.
-            needed = -np.std(density - before) / np.sqrt(len(density))
-        if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]) + needed:
+        if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]):
             self._fits[name] = fits, density
 
     def fitted(self, name: str) -> FittedModel | None:
