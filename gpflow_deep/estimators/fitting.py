@@ -24,9 +24,7 @@ from .weighted import weighted_rows
 __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
-# What is trained for its predictive density overfits in the end, if not at once.
 _OVERFIT = frozenset({"dspp", "ppgpr"})
-_MOST_EPOCHS = 3000
 _PATIENCE = 8  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
@@ -77,11 +75,9 @@ def fit_family(
         if not preset.weights:
             train = train.repeated(name)
         if steps is not None or seconds is not None:
-            most = _MOST_STEPS
+            settings = scheduled(settings, steps or _MOST_STEPS)
             if name in _OVERFIT:
-                most = min(most, _MOST_EPOCHS * -(-len(train.X) // settings.batch_size))
-            settings = scheduled(settings, steps or most)
-            if name in _OVERFIT:
+                # What is trained for its predictive density overfits in the end, if not at once.
                 settings = replace(settings, patience=_PATIENCE)
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
