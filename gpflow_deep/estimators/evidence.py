@@ -32,9 +32,9 @@ class _Start(NamedTuple):
 
 
 _START = _Start(1.0, 0.1)
-# Of few rows the evidence may have two maxima of like height, of which that of less noise and other inputs
-# often predicts better.
-_OTHER_START = _Start(3.0, 0.001)
+# Of few rows the evidence may have several maxima of like height, of which those of less noise and other
+# inputs often predict better.
+_OTHER_STARTS = (_Start(3.0, 0.001), _Start(3.0, 0.0001))
 # Where a fit ends with nothing but noise, as it does of many inputs few of which count. Where it does not,
 # this leads to more evidence on few rows, and to less on more.
 _LAST_RESORT, _NOTHING_BUT_NOISE = _Start(0.3, 0.01), 0.8
@@ -141,19 +141,19 @@ def fit_exact(
     if len(some.X) > len(trial.X):
         for rival in rivals:
             rival.move_to(_model(name, some, rival.settings, seed))
-    starts = 2 if len(some.X) < _ROWS else 1
-    each = _RACE_TIME * limit / (starts * len(kernels))
+    others = _OTHER_STARTS if len(some.X) < _ROWS else ()
+    each = _RACE_TIME * limit / ((1 + len(others)) * len(kernels))
     if len(rivals) > 1 or len(some.X) > len(trial.X):
         for rival in rivals:
             rival.climb(_RACE_ITERATIONS, each, longer)
-    if starts > 1:
-        for rival in list(rivals):
+    for start in others:
+        for rival in rivals[: len(kernels)]:
             other = replace(rival)
-            other.climb_from(_OTHER_START, each, longer)
+            other.climb_from(start, each, longer)
             rivals.append(other)
             behind = other.reached - rival.reached
             if abs(behind) < _SAME or behind > _CLOSE:
-                break  # there is one maximum
+                break  # of the other kernels too there is one maximum
     rivals = _leading(rivals)
     left = max(started + limit - time.perf_counter(), _LAST_TIME * limit) / len(rivals)
     for rival in rivals:

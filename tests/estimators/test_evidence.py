@@ -71,7 +71,7 @@ def test_of_two_maxima_the_one_with_little_noise_is_found():
     settings = replace(recommended("gp", *X.shape), kernel="matern52")
     rows = Rows(X, Y / Y.std(), np.ones(len(X)))
     noise = []
-    for start in (evidence._START, evidence._OTHER_START):
+    for start in (evidence._START, evidence._OTHER_STARTS[0]):
         rival = evidence._Rival.of(get("gp").build(rows.X, rows.Y, settings, 0), settings)
         rival.climb_from(start, np.inf, 1.0)
         noise.append(float(rival.model.likelihood.variance.numpy()))
