@@ -65,8 +65,8 @@ def recommended(
     model's density of held-out points is half a nat higher on average than from noise of 0.1 and half the
     rate. Structured posteriors choose inducing inputs greedily, which gains 0.02 more. One draw in training
     is as good as five at half the time. Hidden layers have as many GPs as there are inputs, up to twenty;
-    those of sigma point processes up to eight. These and exact GPs learn
-    lengthscales and variances by their logarithms.
+    those of sigma point processes up to eight. These and exact GPs learn lengthscales and variances by
+    their logarithms.
 
     >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
     89
@@ -102,8 +102,8 @@ def recommended(
         inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
         # Twice the steps in the same time; an exact GP's precision follows its noise.
         compute_dtype="own" if name in EXACT else "float32",
-        # By their logarithms lengthscales of hundreds, of inputs that do not count, are a few steps away; from
-        # nothing but noise at a high rate so are those of inputs that count.
+        # By their logarithms lengthscales of hundreds, of inputs that do not count, are a few steps away;
+        # at a high rate, from nothing but noise, so are those of inputs that count.
         positive_bijector="exp" if name in EXACT or name in _SITES else "own",
     )
     if name in _SAMPLED:
