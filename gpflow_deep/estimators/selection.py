@@ -30,6 +30,7 @@ _SHALLOW = {
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
+_EQUAL_ROWS = 50.0  # for equal weights
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
 
@@ -212,6 +213,15 @@ def cross_validate(
     return tried.mixed()
 
 
+def _nearer_to_equal(weights: np.ndarray, num_rows: float) -> np.ndarray:
+    """
+    What some rows say of weights, as if so many more had spoken for equal ones of all that have any: of few
+    rows they say little, and too much good of what was trained until it was best on them.
+    """
+    equal = (weights > 0.0) / np.sum(weights > 0.0)
+    return (num_rows * weights + _EQUAL_ROWS * equal) / (num_rows + _EQUAL_ROWS)
+
+
 class _Tried:
     """What has been fitted, with the log densities of the rows to judge by."""
 
@@ -267,6 +277,7 @@ class _Tried:
         taken = starved if starved.all() else ~starved
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
+        weights = _nearer_to_equal(weights, float(np.sum(self._judged.weights)))
         members: list[FittedModel] = []
         shares: list[float] = []
         tried: list[Candidate] = []

@@ -35,7 +35,7 @@ def test_weights_are_those_of_an_optimiser() -> None:
         return -logsumexp(log_densities, axis=1, b=softmax(free)).mean()
 
     expected = softmax(minimize(loss, np.zeros(3), tol=1e-12).x)
-    np.testing.assert_allclose(stacking_weights(log_densities), expected, atol=2e-3)
+    np.testing.assert_allclose(stacking_weights(log_densities), expected, atol=5e-3)
 
 
 def test_rows_count_as_their_weights_say() -> None:
@@ -114,3 +114,23 @@ def test_there_are_as_many_further_fits_as_steps_and_time_allow(
         taken.append(again)
         budget.spend(0.1 * again.steps)
     assert taken == [Again(seed, number) for seed, number in enumerate(steps, start=1)]
+
+
+@pytest.mark.parametrize("num_rows, expected", [(50, 0.647), (5000, 0.791)])
+def test_weights_of_few_rows_are_nearer_to_equal(num_rows: int, expected: float) -> None:
+    """
+    The second is ahead by 2 nats on three rows of ten, and behind by 3 on the others: by themselves they say
+    0.206 for it. The third, with no weight, stays without.
+    """
+    rows = Rows(np.zeros([num_rows, 1]), np.zeros([num_rows, 1]), np.ones(num_rows))
+    ahead = np.arange(num_rows) % 10 < 3
+    tried = _Tried(rows, tell=lambda line: None)
+    for name, density in zip(
+        "abc", (np.zeros(num_rows), np.where(ahead, 2.0, -3.0), np.full(num_rows, -9.0))
+    ):
+        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
+    _, weights, candidates = tried.mixed()
+    np.testing.assert_allclose(
+        [c.weight for c in candidates], [expected, 1.0 - expected, 0.0], atol=2e-3
+    )
+    assert np.sum(weights) == pytest.approx(1.0)
