@@ -131,6 +131,6 @@ def test_weights_of_few_rows_are_nearer_to_equal(num_rows: int, expected: float)
         tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
     _, weights, candidates = tried.mixed()
     np.testing.assert_allclose(
-        [c.weight for c in candidates], [expected, 1.0 - expected, 0.0], atol=2e-3
+        [c.weight for c in candidates], [expected, 1.0 - expected, 0.0], atol=5e-3
     )
     assert np.sum(weights) == pytest.approx(1.0)
