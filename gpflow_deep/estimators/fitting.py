@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
-from gpflow_deep.presets.registry import EXACT
+from gpflow_deep.presets.registry import EXACT, SITES
 
 from .evidence import fit_exact
 from .fitted import FittedModel
@@ -24,7 +24,6 @@ from .weighted import weighted_rows
 __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
-_OVERFIT = frozenset({"dspp", "ppgpr"})
 _PATIENCE = 8  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
@@ -76,7 +75,7 @@ def fit_family(
             train = train.repeated(name)
         if steps is not None or seconds is not None:
             settings = scheduled(settings, steps or _MOST_STEPS)
-            if name in _OVERFIT:
+            if name in SITES:
                 # What is trained for its predictive density overfits in the end, if not at once.
                 settings = replace(settings, patience=_PATIENCE)
         model = preset.build(train.X, train.Y, settings, seed)

@@ -116,9 +116,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     def _covariance(self) -> tf.Tensor:
         """Of the targets, [N, N]."""
         K = covariance_matrix(self.kernel, tf.convert_to_tensor(self.inputs))
-        return tf.linalg.set_diag(
-            K, tf.linalg.diag_part(K) + self.likelihood.variance / self.weights
-        )
+        return K + tf.linalg.diag(self.likelihood.variance / self.weights)
 
     def _factorise(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .registry import EXACT, get
+from .registry import EXACT, SITES, get
 from .settings import Settings
 
 __all__ = ["recommended", "scheduled"]
@@ -20,7 +20,6 @@ _BATCH = 512
 
 _AMORTISED = frozenset({"ar1", "ar2", "ar2p", "ar2pp"})
 _LOCAL = _AMORTISED | {"sgp-avi", "idsgp"}
-_SITES = frozenset({"dspp", "ppgpr"})
 _SAMPLED = frozenset({"sghmc"})
 _STRUCTURED = frozenset({"svgp", "solve-gp", "mean-field", "stripes-and-arrow", "fully-coupled"})
 _FROM_NOISE = _STRUCTURED | {"global-inducing"}
@@ -87,9 +86,9 @@ def recommended(
     classes = likelihood in ("bernoulli", "softmax")
     settings = Settings(
         num_layers=1 if name in _ONE_LAYER else num_layers,
-        hidden_dim=min(num_inputs, _WIDEST_OF_SITES if name in _SITES else _WIDEST),
+        hidden_dim=min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST),
         num_inducing=_num_inducing(name, num_rows),
-        num_samples=8 if name in _SITES | _AMORTISED else 1,
+        num_samples=8 if name in SITES | _AMORTISED else 1,
         likelihood_variance=1.0 if is_fast else 0.1,
         noise_floor=1e-5,
         test_samples=50,  # a hundred take twice the time of every prediction
@@ -104,7 +103,7 @@ def recommended(
         compute_dtype="own" if name in EXACT else "float32",
         # By their logarithms lengthscales of hundreds, of inputs that do not count, are a few steps away;
         # at a high rate, from nothing but noise, so are those of inputs that count.
-        positive_bijector="exp" if name in EXACT or name in _SITES else "own",
+        positive_bijector="exp" if name in EXACT or name in SITES else "own",
     )
     if name in _SAMPLED:
         # Chains follow hyperparameters at a distance, and small batches would be their noise.

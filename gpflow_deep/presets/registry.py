@@ -25,6 +25,8 @@ Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 
 #: The presets that are exact GPs.
 EXACT = ("gp", "rough-gp")
+#: Those that travel by learned sites and are trained for their predictive density.
+SITES = frozenset({"dspp", "ppgpr"})
 
 #: Modules that register the families of this package when they are imported.
 _FAMILIES = (
