@@ -28,9 +28,7 @@ def test_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             exec(compile(block, "README.md", "exec"), names)
     Y, y, test = names["Y"], names["y"], names["test"]
     assert 0.8 < names["coverage"] < 1.0
-    assert (
-        gd.metrics.log_density(Y[test], *names["mixture"]).mean() > 0.3
-    )  # an exact GP's: -0.1; of five with rates within 1%: 0.46 to 1.13
+    assert gd.metrics.log_density(Y[test], *names["mixture"]).mean() > 0.5  # an exact GP's: -0.1
     mean, sd = names["mean"], names["sd"]
     assert gd.metrics.rmse(y[test], mean[:, None]) < 0.4 * y.std()
     assert 0.8 < np.mean(np.abs(y[test, 0] - mean) < 2.0 * sd) <= 1.0

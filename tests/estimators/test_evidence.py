@@ -87,6 +87,11 @@ def test_function_without_noise_is_fitted():
     assert float(model.likelihood.variance.numpy()) < 1e-4
 
 
+def _slow(num_rows):
+    """Settings with which functions without noise gain for long: not by logarithms."""
+    return replace(recommended("gp", num_rows, 2), positive_bijector="own")
+
+
 @pytest.mark.parametrize("deviation, fewest, most", [(0.0, 20, 22), (0.5, 2, 13)])
 def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest, most):
     """An iteration takes a second by this clock, and ten are given: without noise twenty are taken."""
@@ -94,9 +99,9 @@ def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest,
     monkeypatch.setattr(evidence, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     rng = np.random.default_rng(2)
     X = rng.uniform(-1.0, 1.0, size=[200, 2])
-    Y = np.sin(4.0 * X[:, :1]) * np.exp(X[:, 1:]) + deviation * rng.normal(size=[200, 1])
+    Y = np.sin(4.0 * X[:, :1]) * X[:, 1:] + deviation * rng.normal(size=[200, 1])
     rows = Rows(X, Y / Y.std(), np.ones(200))
-    model = get("gp").build(rows.X, rows.Y, recommended("gp", 200, 2), 0)
+    model = get("gp").build(rows.X, rows.Y, _slow(200), 0)
     evidence._maximise(model, model.training_loss, 60, seconds=10, longer=2.0)
     assert fewest <= next(clock) <= most
 
@@ -108,7 +113,7 @@ def test_fit_goes_on_where_a_factorisation_failed(failing):
     X = rng.uniform(-1.0, 1.0, size=[100, 2])
     Y = np.sin(4.0 * X[:, :1]) * X[:, 1:]
     rows = Rows(X, Y / Y.std(), np.ones(100))
-    model = get("gp").build(rows.X, rows.Y, recommended("gp", 100, 2), 0)
+    model = get("gp").build(rows.X, rows.Y, _slow(100), 0)
     start = float(model.training_loss())
     calls, reached = count(1), []
 
@@ -124,5 +129,5 @@ def test_fit_goes_on_where_a_factorisation_failed(failing):
     if failing == {1}:
         assert end == start
     else:
-        assert end < reached[10] - 10.0
+        assert end < reached[10] - 20.0
         assert end == pytest.approx(min(reached), abs=1e-6)
