@@ -332,6 +332,7 @@ _OWN: dict[str, dict[str, Argument]] = {
         "source": Argument(lambda: lambda: iter([_data()]), "part"),
         **_one(12, "buffer_size"),
     },
+    "training.Tempering": {**_one(10, "steps"), **_one(0.1, "start", kind="share")},
     "training.minibatches": {
         "batch_size": Argument(lambda: 4, "count"),
         **_one(0, "start", kind="seed"),

@@ -105,14 +105,19 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
 
     @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(
-        self, data: RegressionData, noise: Noise = None
+        self, data: RegressionData, noise: Noise = None, tempering: TensorType = 1.0
     ) -> tf.Tensor:
         """
         What training maximises: the ELBO, or the predictive objective.
 
         :param noise: as for :meth:`elbo`.
+        :param tempering: factor of the divergence, [].
         """
-        return self._objective(data, noise, self.predictive_objective, self._kl_weight())
+        kl_weight = self._kl_weight()
+        # A cast would take Python's numbers through float32.
+        if not isinstance(tempering, (int, float)):
+            kl_weight = tf.cast(kl_weight, tempering.dtype)
+        return self._objective(data, noise, self.predictive_objective, tempering * kl_weight)
 
     def _kl_weight(self) -> TensorType:
         """Of the divergence in training."""

@@ -88,8 +88,14 @@ class Settings:
         choices=("own", "exp", "softplus"),
     )
 
+    tempering_steps: int = _setting(
+        0,
+        "Steps in which the weight of the divergence from the prior rises from a tenth to one; 0: none.",
+        added=True,
+    )
+
     def __post_init__(self) -> None:
-        may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
+        may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction", "tempering_steps"}
         for entry in fields(self):
             value = getattr(self, entry.name)
             if choices := entry.metadata["choices"]:
@@ -133,6 +139,10 @@ class Settings:
         """
         names = ("steps", "batch_size", "learning_rate", "decay_rate", "decay_steps")
         options = {name: getattr(self, name) for name in (*names, "validate_every", "patience")}
+        if self.tempering_steps:
+            from gpflow_deep.training import Tempering  # imports TensorFlow
+
+            options["tempering"] = Tempering(self.tempering_steps)
         return {**options, "natural_gradient": self.natural_gradient or None}
 
     def identity(self) -> dict[str, int | float | str]:

@@ -1,8 +1,15 @@
-"""The data of a training run at the door: read, cast, and checked against the model."""
+"""A training run at the door: its data read, cast, and checked against the model."""
 
 from __future__ import annotations
 
-__all__ = ["as_float_data", "check_data", "fit_to_model", "model_dtype", "stream_to_model"]
+__all__ = [
+    "as_float_data",
+    "check_data",
+    "check_tempering",
+    "fit_to_model",
+    "model_dtype",
+    "stream_to_model",
+]
 
 from typing import Any
 
@@ -12,8 +19,10 @@ import tensorflow as tf
 from check_shapes.exceptions import ShapeMismatchError
 
 from gpflow_deep.likelihoods import MissingOutputs
+from gpflow_deep.models.variational import VariationalDeepGPModel
 from gpflow_deep.validation import check_targets
 
+from .clock import Tempering
 from .data import Data, split_validation
 from .scales import warn_of_scales
 from .streams import Stream, as_rows, as_stream
@@ -275,3 +284,23 @@ def _as_targets(
         return Y
     targets = check_targets(Y, likelihood, num_outputs, f"Y of {name}").numpy()
     return targets.astype(Y.dtype) if targets.dtype.kind == "f" else targets
+
+
+def check_tempering(tempering: Any, model: gpflow.models.BayesianModel) -> None:
+    """
+    Raise unless the divergences of a model can be weighted so in training.
+
+    :raises TypeError: it is no tempering.
+    :raises ValueError: the model has no divergences to weight.
+    """
+    if tempering is None:
+        return
+    if not isinstance(tempering, Tempering):
+        raise TypeError(
+            f"tempering: expected gpflow_deep.training.Tempering, got {type(tempering).__name__}."
+        )
+    if not isinstance(model, VariationalDeepGPModel):
+        raise ValueError(
+            f"tempering: expected None for {type(model).__name__}, whose objective takes no weight of the"
+            f" divergences, got {tempering!r}."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Clock", "Decay", "Pace"]
+__all__ = ["Clock", "Decay", "Pace", "Tempering"]
 
 import time
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
+
+from gpflow_deep.validation import check_positive_integer, check_share
 
 
 class Clock:
@@ -77,3 +79,31 @@ class Decay(tf_keras.optimizers.schedules.ExponentialDecay):
     def __call__(self, step: Any) -> tf.Tensor:
         """The rate at a step, or at the place where that is further on."""
         return super().__call__(tf.maximum(tf.cast(step, tf.int64), self.place))
+
+
+class Tempering:
+    """
+    The weight of the divergences from the prior in training, which rises to one in equal parts: before it is
+    as heavy as the data, a model can learn from them what it would not find from the prior.
+
+    >>> tempering = gd.training.Tempering(steps=1000, start=0.1)
+    >>> print(*[f"{tempering(step):.2f}" for step in (0, 500, 1000, 5000)])
+    0.10 0.55 1.00 1.00
+
+    :param steps: of training, or as many of its limited time, after which the weight is one.
+    :param start: weight at the start.
+    :raises ValueError: for no positive integer, or a weight that is not between 0 and 1.
+    """
+
+    def __init__(self, steps: int = 1000, start: float = 0.1) -> None:
+        self.steps = check_positive_integer(steps, "steps")
+        self.start = check_share(start, "start")
+        self.place = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The weight at a step, or at the place of a run where that is further on: [] in float64."""
+        place = tf.cast(tf.maximum(tf.cast(step, tf.int64), self.place), tf.float64)
+        return self.start + (1.0 - self.start) * tf.minimum(place / self.steps, 1.0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(steps={self.steps}, start={self.start:g})"

@@ -28,8 +28,8 @@ from gpflow_deep.validation import (
 from .adam import Adam
 from .chains import moving_chains
 from .checkpoints import Checkpoints
-from .checks import check_data
-from .clock import Clock, Decay, Pace
+from .checks import check_data, check_tempering
+from .clock import Clock, Decay, Pace, Tempering
 from .data import Augmentation, Data, minibatches
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
 from .replicas import Replicas
@@ -57,6 +57,7 @@ def fit(
     decay_steps: int = 1000,
     natural_gradient: float | NaturalGradient | None = None,
     sampler: SGHMC | None = None,
+    tempering: Tempering | None = None,
     validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
     validation_fraction: float | None = None,
     validate_every: int = 500,
@@ -115,6 +116,7 @@ def fit(
         from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
         the model's step size and three quarters of the steps for burn-in. States are kept every
         `model.keep_every` steps.
+    :param tempering: weight of the divergences from the prior, step by step, in what is maximised.
     :param validation_data: a held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: in its place, the share of `data` to hold out, drawn without
         replacement.
@@ -156,6 +158,7 @@ def fit(
     for name, function in [("callback", callback), ("monitor", monitor)]:
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
+    check_tempering(tempering, model)
     replicas = Replicas(strategy)
     train, held_out = check_data(model, data, validation_data, validation_fraction, seed)
     replicas.check(model, optimizer, natural_gradient, sampler)
@@ -189,6 +192,7 @@ def fit(
         optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
         natural_gradient=natural and repr(natural),
         sampler=chains and repr(chains.sampler),
+        tempering=tempering and repr(tempering),
         augmentation=None if augmentation is None else _name(augmentation),
         validate_every=validate_every if held_out else None,
         data=fingerprint(first) + (f" of {num_data}" if isinstance(train, Stream) else ""),
@@ -238,6 +242,7 @@ def fit(
                 seed,
                 run.step,
                 replicas,
+                tempering,
             )
         clock, pace = Clock(int(steps), time_limit), Pace()
         started = time.perf_counter() - run.seconds
@@ -255,7 +260,7 @@ def fit(
                 validate_at = _due(place, validate_every, steps) if validation else steps
                 save_at = _due(place, checkpoint_every, steps) if checkpoints else steps
                 count = min(count, validate_at - place, save_at - place)
-                for part in (decay, chains):
+                for part in (decay, chains, tempering):
                     if part is not None:
                         part.place.assign(place)
                 pace.start()

@@ -17,6 +17,7 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.optimizers import NaturalGradient
 
 from .chains import MovingChains
+from .clock import Tempering
 from .progress import TrainingError
 from .replicas import Replicas
 from .validation import Validation
@@ -72,6 +73,7 @@ class Steps:
     :param seed: step i takes the random draws of (seed, i).
     :param start: steps taken before.
     :param replicas: that take each step together, as one of them would up to rounding.
+    :param tempering: of the model's divergences.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Steps:
         seed: int,
         start: int,
         replicas: Replicas,
+        tempering: Tempering | None = None,
     ) -> None:
         self._model = model
         self._batches = batches
@@ -95,6 +98,7 @@ class Steps:
             natural_gradient.iterations.assign(start)
         self._seed = seed
         self._replicas = replicas
+        self._tempering = tempering
         self._step = tf.Variable(start, dtype=tf.int64, trainable=False)
         self._updated = [*self._variables, *q_variables]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
@@ -217,9 +221,12 @@ class Steps:
         return tf.nest.map_structure(own, whole, sizes)
 
     def _loss(self, batch: tuple[tf.Tensor, ...], noise: Any) -> tf.Tensor:
-        if noise is None:
+        options = {} if noise is None else {"noise": noise}
+        if self._tempering is not None:
+            options["tempering"] = self._tempering(self._step)
+        if not options:
             return self._model.training_loss(batch)
-        objective = self._model.maximum_log_likelihood_objective(batch, noise=noise)
+        objective = self._model.maximum_log_likelihood_objective(batch, **options)
         return -(objective + self._model.log_prior_density())
 
     def _update(self, gradients: Sequence[tf.Tensor]) -> None:
