@@ -68,9 +68,9 @@ class GlobalInducingBNN(InducingChainModel):
     :param estimator: of the bound. All three have one expectation. "marginal" (the default) integrates the
         last layer out and takes the divergences given the inducing inputs analytically; "analytic_kl" samples
         the last layer too; "monte_carlo" is the paper's: it samples everything, log ratios included.
-    :param kl_weight: weight of the divergences in what training maximises, for tempering: a number, or a
-        function without arguments that is called in every evaluation, for a schedule. :meth:`elbo` is the
-        bound whatever it is.
+    :param kl_weight: weight of the divergences in what training maximises: a number, or a function without
+        arguments that is called in every evaluation. :meth:`elbo` is the bound whatever it is. For a
+        schedule :func:`gpflow_deep.training.fit` takes ``tempering``.
     :param num_samples: draws S of the weights in training.
     :param num_data: size of the whole training set, for minibatches.
     :param num_prediction_samples: components of the predicted mixture.

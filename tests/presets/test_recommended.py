@@ -111,6 +111,13 @@ def test_the_rate_falls_to_a_hundredth() -> None:
         assert settings.steps == steps and settings.validate_every <= steps
 
 
+def test_networks_are_tempered_for_a_fifth_of_any_run() -> None:
+    settings = presets.recommended("bnn-local-inducing-scale", 500, 8)
+    assert (settings.hidden_dim, settings.steps, settings.tempering_steps) == (50, 6000, 1200)
+    assert scheduled(settings, 101).tempering_steps == 21
+    assert scheduled(presets.recommended("dspp", 500, 8), 101).tempering_steps == 0
+
+
 def test_inducing_points_grow_with_the_data() -> None:
     sizes = [presets.recommended("svgp", rows, 5).num_inducing for rows in (10, 400, 10**6)]
     assert sizes == [20, 80, 256]
