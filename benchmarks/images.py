@@ -162,8 +162,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
         def predict(x: np.ndarray) -> np.ndarray:
             return tf.nn.softmax(network.predict(x, verbose=0)).numpy()
     else:
-        optimizer = tf_keras.optimizers.Adam(schedule(o))
-        warm = max(1.0, o.temper * o.steps)
+        warm = max(1, int(o.temper * o.steps))
         model = image_network(
             images,
             labels,
@@ -174,9 +173,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
             num_inducing=o.num_inducing,
             num_samples=o.num_samples,
             num_prediction_samples=o.test_samples,
-            kl_weight=lambda: tf.minimum(
-                1.0, (tf.cast(optimizer.iterations, "float32") + 1) / warm
-            ),
+            kl_weight=o.kl_weight,
             seed=o.split,
         )
         result = gd.training.fit(
@@ -184,7 +181,8 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
             (images.reshape([len(images), -1]), labels[:, None]),
             steps=o.steps,
             batch_size=o.batch_size,
-            optimizer=optimizer,
+            optimizer=tf_keras.optimizers.Adam(schedule(o)),
+            tempering=gd.training.Tempering(warm, start=1.0 / warm),
             augmentation=partial(flip_and_crop, images.shape) if o.augment else None,
             seed=o.split,
             progress=False,
@@ -212,6 +210,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
         "num_inducing": o.num_inducing if method == "global-inducing" else None,
         "steps": o.steps,
         "learning_rate": o.learning_rate,
+        "kl_weight": o.kl_weight if method != "maximum-likelihood" else None,
         "loss_per_point": float(np.mean(losses)),
         "accuracy": metrics.accuracy(test_labels, probabilities),
         "log_loss": metrics.log_loss(test_labels, probabilities),
@@ -238,6 +237,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=500)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--temper", type=float, default=0.25, help="share of steps to the full KL")
+    parser.add_argument(
+        "--kl-weight", type=float, default=1.0, help="less: a posterior that is colder"
+    )
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--augment", action="store_true", help="flips and crops, as for CIFAR")
     parser.add_argument("--float32", action="store_true")

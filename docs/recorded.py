@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from gpflow_deep.experiments.published_networks import NETWORK_DATASETS, NETWORKS
 from gpflow_deep.experiments.ranks import critical_distance
 
 _RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -98,6 +99,55 @@ def predictive(metric: str) -> str:
         found = {run["model"]: run["metrics"][metric] for run in runs if run["dataset"] == dataset}
         rows.append([dataset, *(f"{found[m]:.3f}" if m in found else "" for m in models)])
     return _table(["data set", *models], rows)
+
+
+def networks() -> str:
+    """Bayesian networks by set, prior and posterior: test log-likelihood / bound, beside the paper's."""
+    kinds = {
+        "": _runs("bayesian_networks.jsonl"),
+        ", tempered": _runs("bayesian_networks_tempered.jsonl"),
+    }
+    posteriors = ("factorised", "local-inducing", "global-inducing")
+    rows = []
+    for number, dataset in enumerate(NETWORK_DATASETS):
+        for prior in ("neal", "standard", "scale"):
+            models = [f"bnn-{posterior}-{prior}" for posterior in posteriors]
+            found = {
+                kind: [
+                    [run for run in runs if (run["dataset"], run["model"]) == (dataset, model)]
+                    for model in models
+                ]
+                for kind, runs in kinds.items()
+            }
+            ours = {
+                f"{dataset}, {prior}{kind}": [_likelihood_and_bound(runs) for runs in by_model]
+                for kind, by_model in found.items()
+                if any(by_model)
+            }
+            rows += [[label, *cells] for label, cells in ours.items()]
+            if ours:
+                rows.append(["paper", *(_published(model, number) for model in models)])
+    return _table(["data set and prior", *posteriors], rows)
+
+
+def _likelihood_and_bound(runs: list[Run]) -> str:
+    """Means, and a standard error where there are several splits."""
+    if not runs:
+        return ""
+    scores = np.array(
+        [
+            [run["metrics"][m] for m in ("test_log_likelihood", "objective_per_point")]
+            for run in runs
+        ]
+    )
+    several = len(scores) > 1
+    error = f" ({scores[:, 0].std(ddof=1) / len(scores) ** 0.5:.2f})" if several else ""
+    return f"{scores[:, 0].mean():.2f}{error} / {scores[:, 1].mean():.2f}"
+
+
+def _published(model: str, dataset: int) -> str:
+    mean, error = NETWORKS["test_log_likelihood"][model, 3][dataset]
+    return f"{mean:.2f} ({error:.2f}) / {NETWORKS['objective_per_point'][model, 3][dataset][0]:.2f}"
 
 
 _MINUTE = 60.0
@@ -231,6 +281,7 @@ def write(folder: Path) -> None:
         ("small-crps", small_sets("crps")),
         ("predictive-nll", predictive("standardised_nll")),
         ("predictive-rmse", predictive("standardised_rmse")),
+        ("networks", networks()),
         ("panel-summary", panel_summary()),
         ("panel-log-density", panel_scores("log_density")),
         ("panel-crps", panel_scores("crps")),
