@@ -25,3 +25,12 @@ def test_networks_by_name(name: str) -> None:
     assert len(model.inducing_posteriors) == 3
     assert np.isfinite(model.elbo((X, Y)))
     assert np.isfinite(model.predict_log_density((X, Y))).all()
+
+
+def test_the_noise_moves_by_its_logarithm_ten_times_as_fast() -> None:
+    X = np.random.default_rng(0).standard_normal([20, 2])
+    settings = presets.Settings(hidden_dim=4, likelihood_variance=0.05, noise_floor=1e-4)
+    variance = presets.build("bnn-factorised-neal", X, X[:, :1], settings).likelihood.variance
+    np.testing.assert_allclose(variance, 0.05, rtol=1e-6)
+    variance.unconstrained_variable.assign_sub(0.1)
+    np.testing.assert_allclose(variance - 1e-4, (0.05 - 1e-4) / np.e, rtol=1e-6)
