@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Clock", "Decay", "Pace", "Tempering"]
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class Decay(tf_keras.optimizers.schedules.ExponentialDecay):
         return super().__call__(tf.maximum(tf.cast(step, tf.int64), self.place))
 
 
+@dataclass(frozen=True)
 class Tempering:
     """
     The weight of the divergences from the prior in training, which rises to one in equal parts: before it is
@@ -95,15 +97,14 @@ class Tempering:
     :raises ValueError: for no positive integer, or a weight that is not between 0 and 1.
     """
 
-    def __init__(self, steps: int = 1000, start: float = 0.1) -> None:
-        self.steps = check_positive_integer(steps, "steps")
-        self.start = check_share(start, "start")
-        self.place = tf.Variable(0, dtype=tf.int64, trainable=False)
+    steps: int = 1000
+    start: float = 0.1
 
-    def __call__(self, step: Any) -> tf.Tensor:
-        """The weight at a step, or at the place of a run where that is further on: [] in float64."""
-        place = tf.cast(tf.maximum(tf.cast(step, tf.int64), self.place), tf.float64)
-        return self.start + (1.0 - self.start) * tf.minimum(place / self.steps, 1.0)
+    def __post_init__(self) -> None:
+        check_positive_integer(self.steps, "steps")
+        check_share(self.start, "start")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(steps={self.steps}, start={self.start:g})"
+    def __call__(self, place: Any) -> tf.Tensor:
+        """The weight at a place of a run, [] in float64."""
+        share = tf.minimum(tf.cast(place, tf.float64) / self.steps, 1.0)
+        return self.start + (1.0 - self.start) * share

@@ -260,7 +260,7 @@ def fit(
                 validate_at = _due(place, validate_every, steps) if validation else steps
                 save_at = _due(place, checkpoint_every, steps) if checkpoints else steps
                 count = min(count, validate_at - place, save_at - place)
-                for part in (decay, chains, tempering):
+                for part in (decay, chains, stepper):
                     if part is not None:
                         part.place.assign(place)
                 pace.start()

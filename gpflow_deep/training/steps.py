@@ -99,6 +99,8 @@ class Steps:
         self._seed = seed
         self._replicas = replicas
         self._tempering = tempering
+        #: Of the run on its clock, set between calls.
+        self.place = tf.Variable(start, dtype=tf.int64, trainable=False)
         self._step = tf.Variable(start, dtype=tf.int64, trainable=False)
         self._updated = [*self._variables, *q_variables]
         self._previous = [tf.Variable(variable, trainable=False) for variable in self._updated]
@@ -223,7 +225,7 @@ class Steps:
     def _loss(self, batch: tuple[tf.Tensor, ...], noise: Any) -> tf.Tensor:
         options = {} if noise is None else {"noise": noise}
         if self._tempering is not None:
-            options["tempering"] = self._tempering(self._step)
+            options["tempering"] = self._tempering(tf.maximum(self._step, self.place))
         if not options:
             return self._model.training_loss(batch)
         objective = self._model.maximum_log_likelihood_objective(batch, **options)
