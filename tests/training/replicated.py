@@ -18,7 +18,7 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import set_trainable
 
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
-from gpflow_deep.training import TrainingError, fit
+from gpflow_deep.training import Tempering, TrainingError, fit
 from tests.models.contract import X, Y, make_model, values
 from tests.training.models import Killed, Line, Weights, kill_at, quiet_fit
 
@@ -58,7 +58,11 @@ def _refusal(run: Callable[[], Any]) -> str:
 
 def _families(strategy: tf.distribute.Strategy) -> None:
     for family, gamma in FAMILIES.items():
-        settings = dict(steps=3, batch_size=10, learning_rate=0.01, natural_gradient=gamma)
+        settings: dict[str, Any] = dict(
+            steps=3, batch_size=10, learning_rate=0.01, natural_gradient=gamma
+        )
+        if family == "global-inducing":
+            settings["tempering"] = Tempering(4)
         one = make_model(family)
         before = values(one)
         with strategy.scope():
