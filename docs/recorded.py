@@ -40,9 +40,14 @@ def _mean(runs: list[Run], metric: str, num_splits: int) -> str:
     values = {run["split"]: run["metrics"][metric] for run in runs}
     if len(values) < num_splits or len(runs) != len(values):
         return ""
-    x = np.array(list(values.values()))
-    error = x.std(ddof=1) / len(x) ** 0.5
-    return f"{x.mean():.2f} ({error:.2f})"
+    return _with_error(list(values.values()))
+
+
+def _with_error(values: list[float]) -> str:
+    """The mean, and its standard error where there are several."""
+    x = np.array(values)
+    error = f" ({x.std(ddof=1) / len(x) ** 0.5:.2f})" if len(x) > 1 else ""
+    return f"{x.mean():.2f}{error}"
 
 
 def _is(model: str, **settings: Any) -> Callable[[Run], bool]:
@@ -112,37 +117,23 @@ def networks() -> str:
     for number, dataset in enumerate(NETWORK_DATASETS):
         for prior in ("neal", "standard", "scale"):
             models = [f"bnn-{posterior}-{prior}" for posterior in posteriors]
-            found = {
-                kind: [
-                    [run for run in runs if (run["dataset"], run["model"]) == (dataset, model)]
-                    for model in models
-                ]
+            ours = {
+                kind: [_likelihood_and_bound(runs, dataset, model) for model in models]
                 for kind, runs in kinds.items()
             }
-            ours = {
-                f"{dataset}, {prior}{kind}": [_likelihood_and_bound(runs) for runs in by_model]
-                for kind, by_model in found.items()
-                if any(by_model)
-            }
-            rows += [[label, *cells] for label, cells in ours.items()]
-            if ours:
-                rows.append(["paper", *(_published(model, number) for model in models)])
+            found = [[f"{dataset}, {prior}{kind}", *row] for kind, row in ours.items() if any(row)]
+            if found:
+                rows += [*found, ["paper", *(_published(model, number) for model in models)]]
     return _table(["data set and prior", *posteriors], rows)
 
 
-def _likelihood_and_bound(runs: list[Run]) -> str:
-    """Means, and a standard error where there are several splits."""
-    if not runs:
+def _likelihood_and_bound(runs: list[Run], dataset: str, model: str) -> str:
+    """Of a model's runs on a set, over their splits; empty where there are none."""
+    scores = [run["metrics"] for run in runs if (run["dataset"], run["model"]) == (dataset, model)]
+    if not scores:
         return ""
-    scores = np.array(
-        [
-            [run["metrics"][m] for m in ("test_log_likelihood", "objective_per_point")]
-            for run in runs
-        ]
-    )
-    several = len(scores) > 1
-    error = f" ({scores[:, 0].std(ddof=1) / len(scores) ** 0.5:.2f})" if several else ""
-    return f"{scores[:, 0].mean():.2f}{error} / {scores[:, 1].mean():.2f}"
+    bound = np.mean([score["objective_per_point"] for score in scores])
+    return f"{_with_error([score['test_log_likelihood'] for score in scores])} / {bound:.2f}"
 
 
 def _published(model: str, dataset: int) -> str:

@@ -113,11 +113,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         :param noise: as for :meth:`elbo`.
         :param tempering: factor of the divergence, [].
         """
-        kl_weight = self._kl_weight()
-        # A cast would take Python's numbers through float32.
-        if not isinstance(tempering, (int, float)):
-            kl_weight = tf.cast(kl_weight, tempering.dtype)
-        return self._objective(data, noise, self.predictive_objective, tempering * kl_weight)
+        kl_weight = _weight(tempering) * _weight(self._kl_weight())
+        return self._objective(data, noise, self.predictive_objective, kl_weight)
 
     def _kl_weight(self) -> TensorType:
         """Of the divergence in training."""
@@ -140,9 +137,6 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
             fit = (self._log_density if predictive else self._expected_log_likelihood)(X, f, Y)
         else:
             fit = self._log_density_of_draws(X, self._draws(output), Y)
-        # A cast would take Python's numbers through float32.
-        if not isinstance(kl_weight, (int, float)):
-            kl_weight = tf.cast(kl_weight, gpflow.default_float())
         divergence = self._divergence(prepared, passage)
         return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - kl_weight * divergence
 
@@ -260,3 +254,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
 def _num_rows(X: tf.Tensor) -> TensorType:
     """Of a matrix: a number where it is known by now."""
     return tf.shape(X)[0] if X.shape[0] is None else int(X.shape[0])
+
+
+def _weight(value: TensorType) -> TensorType:
+    """A number as it is, since a cast would take it through float32; a tensor in the default float."""
+    return value if isinstance(value, (int, float)) else tf.cast(value, gpflow.default_float())

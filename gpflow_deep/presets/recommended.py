@@ -87,12 +87,17 @@ def recommended(
     # FITC-EP and predictive objectives were tried too: they lose on some sets what they gain on others.
     is_fast = name in _FROM_NOISE and not started
     classes = likelihood in ("bernoulli", "softmax")
+    is_network = name.startswith("bnn-")
+    steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
+    width = min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST)
     settings = Settings(
         num_layers=1 if name in _ONE_LAYER else num_layers,
-        hidden_dim=min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST),
+        hidden_dim=_UNITS if is_network else width,
         num_inducing=_num_inducing(name, num_rows),
         num_samples=8 if name in SITES | _AMORTISED else 1,
         likelihood_variance=1.0 if is_fast else 0.1,
+        steps=steps,
+        tempering_steps=int(_TEMPERED * steps) if is_network else 0,
         noise_floor=1e-5,
         test_samples=50,  # a hundred take twice the time of every prediction
         batch_size=128 if name in _LOCAL else _BATCH,
@@ -111,11 +116,6 @@ def recommended(
     if name in _SAMPLED:
         # Chains follow hyperparameters at a distance, and small batches would be their noise.
         settings = replace(settings, learning_rate=0.02, batch_size=2 * _BATCH)
-    steps = 3000 if name in _LOCAL | _SAMPLED else 1500
-    if name.startswith("bnn-"):
-        tempering = int(_TEMPERED * settings.steps)
-        settings = replace(settings, hidden_dim=_UNITS, tempering_steps=tempering)
-        steps = 6000
     return preset.settings(scheduled(settings, steps))
 
 

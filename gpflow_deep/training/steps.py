@@ -73,7 +73,7 @@ class Steps:
     :param seed: step i takes the random draws of (seed, i).
     :param start: steps taken before.
     :param replicas: that take each step together, as one of them would up to rounding.
-    :param tempering: of the model's divergences.
+    :param tempering: of the model's divergences; None for no such weight.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Steps:
         seed: int,
         start: int,
         replicas: Replicas,
-        tempering: Tempering | None = None,
+        tempering: Tempering | None,
     ) -> None:
         self._model = model
         self._batches = batches

@@ -66,18 +66,18 @@ def test_each_step_has_the_weight_of_the_schedule(make: Any) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    def settings() -> dict[str, Any]:
-        return dict(steps=20, learning_rate=0.01, tempering=gd.training.Tempering(15))
-
+    settings: dict[str, Any] = dict(
+        steps=20, learning_rate=0.01, tempering=gd.training.Tempering(15)
+    )
     whole, resumed = _network(), _network()
-    quiet_fit(whole, **settings())
+    quiet_fit(whole, **settings)
     saved: dict[str, Any] = dict(checkpoint_dir=tmp_path, checkpoint_every=5)
     with pytest.raises(Killed):
-        quiet_fit(_network(), callback=kill_at(8), **saved, **settings())
-    quiet_fit(resumed, **saved, **settings())
+        quiet_fit(_network(), callback=kill_at(8), **saved, **settings)
+    quiet_fit(resumed, **saved, **settings)
     assert_same(whole, resumed)
     with pytest.raises(ValueError, match=r"tempering was 'Tempering\(steps=15, start=0.1\)'"):
-        quiet_fit(_network(), **saved, **settings() | {"tempering": None})
+        quiet_fit(_network(), **saved, **settings | {"tempering": None})
 
 
 def test_in_limited_time_the_weight_rises_by_the_clock() -> None:
