@@ -5,6 +5,8 @@ The default beside what else a user has, on many sets: log density, error, CRPS,
     python benchmarks/panel.py --output panel.jsonl --dataset boston --method default --splits 1 --seconds 60
     python benchmarks/panel.py --output panel.jsonl --report   # --method: of some; the splits they share
 
+``--dataset made`` stands for the made tables (`benchmarks/made_sets.py`), which need no folder.
+
 Each fit is a process of its own, so that its memory is its own, and its seconds are of processor time: what
 else the machine does changes nothing. Regression sets, and three more if they are named, come from the
 folder that GPFLOW_DEEP_DATA names, classification sets from scikit-learn. Peers that are not
@@ -28,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_sets
 import numpy as np
 
 REGRESSION = (
@@ -51,6 +54,8 @@ Scores = dict[str, float]
 
 def split(dataset: str, number: int) -> tuple[np.ndarray, ...]:
     """Training and test rows of a set: X, y, X, y."""
+    if dataset in made_sets.SETS:
+        return made_sets.split(dataset, number)
     if dataset in REGRESSION + SELDOM_SEEN:
         from gpflow_deep.experiments.datasets import load
         from gpflow_deep.experiments.splits import STUDIES
@@ -264,7 +269,8 @@ def run_all(arguments: argparse.Namespace) -> None:
     """The fits that the output does not hold yet."""
     found = read(arguments.output)
     done = {(r["dataset"], r["split"], r["method"], r["budget"]) for r in found}
-    datasets = arguments.dataset or [*REGRESSION, *CLASSIFICATION]
+    named = arguments.dataset or [*REGRESSION, *CLASSIFICATION]
+    datasets = [d for name in named for d in (made_sets.SETS if name == "made" else [name])]
     jobs = [
         (dataset, number, method, arguments.seconds)
         for dataset in datasets
@@ -398,7 +404,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
-        "--dataset", action="append", choices=[*REGRESSION, *SELDOM_SEEN, *CLASSIFICATION]
+        "--dataset",
+        action="append",
+        choices=[*REGRESSION, *SELDOM_SEEN, *CLASSIFICATION, *made_sets.SETS, "made"],
     )
     parser.add_argument("--method", action="append")
     parser.add_argument("--splits", type=int, default=3)
