@@ -31,6 +31,7 @@ from .limits import Limits
 from .rows import Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
+from .warping import Warping
 
 __all__ = ["DeepGPEstimator"]
 
@@ -62,6 +63,7 @@ class DeepGPEstimator(BaseEstimator):
         settings: Mapping[str, Any] | None = None,
         warm_start: bool = False,
         checkpoint_dir: str | None = None,
+        warp: bool = True,
     ) -> None:
         self.model = model
         self.num_layers = num_layers
@@ -78,6 +80,7 @@ class DeepGPEstimator(BaseEstimator):
         self.settings = settings
         self.warm_start = warm_start
         self.checkpoint_dir = checkpoint_dir
+        self.warp = warp
 
     @property
     def model_(self) -> Any:
@@ -123,15 +126,44 @@ class DeepGPEstimator(BaseEstimator):
         Y = Y if self.target_limits_ is None else self.target_limits_.clip(Y)
         rows = distinct_rows(X, Y, weights)
         train, held_out = self._split(rows, classes)
+        budget = Budget(self.time_limit)
         if not again:
-            self.scaling_ = Scaling.fit(train.X, train.Y, train.weights)
+            self.warping_ = None if held_out is None else self._choose_warping(train, budget)
+            self.scaling_ = Scaling.fit(train.X, self._warped(train.Y), train.weights)
             if classes:
                 unit = np.zeros(1), np.ones(1)
                 self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
         with precision(self.float, self.jitter and float(self.jitter)):
-            self._fit_members(self._scaled(train), held_out and self._scaled(held_out), num_outputs)
+            self._fit_members(
+                self._scaled(train),
+                held_out and self._scaled(held_out),
+                num_outputs,
+                self._rounding_variance(train),
+                budget,
+            )
 
-    def _fit_members(self, train: Rows, held_out: Rows | None, num_outputs: int) -> None:
+    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
+        """A scale for the targets on which they are more nearly Gaussian."""
+        return None
+
+    def _warped(self, Y: np.ndarray) -> np.ndarray:
+        return Y if self.warping_ is None else self.warping_.forward(Y)
+
+    def _rounding_variance(self, train: Rows) -> float:
+        """What rounding does to the scaled targets."""
+        if self.warping_ is None:
+            return self._scaled(train).rounding_variance()
+        slopes = np.exp(self.warping_.log_slope(train.Y)) / self.scaling_.Y_scale
+        return train.rounding_variance() * float(np.mean(np.square(slopes)))
+
+    def _fit_members(
+        self,
+        train: Rows,
+        held_out: Rows | None,
+        num_outputs: int,
+        rounding: float,
+        budget: Budget,
+    ) -> None:
         likelihood = self._likelihood()
         shallow: Sequence[str] = [self.model]
         deep = ""
@@ -141,7 +173,6 @@ class DeepGPEstimator(BaseEstimator):
             shallow, deep = candidates(likelihood, predictive=counts and enough)
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
-        budget = Budget(self.time_limit)
 
         def fit(
             name: str,
@@ -155,7 +186,7 @@ class DeepGPEstimator(BaseEstimator):
             again: Again | None = None,
         ) -> FittedModel:
             start = earlier.get(name, start)
-            settings = self._settings(name, train, likelihood, start is not None)
+            settings = self._settings(name, train, likelihood, start is not None, rounding)
             number = self.steps or (settings.steps if self.time_limit is None else None)
             if number is not None:
                 number = max(1, round(steps * number))
@@ -207,7 +238,9 @@ class DeepGPEstimator(BaseEstimator):
         again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
         return member.with_model(again)
 
-    def _settings(self, name: str, train: Rows, likelihood: str, has_start: bool) -> Settings:
+    def _settings(
+        self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float
+    ) -> Settings:
         settings = recommended(
             name,
             len(train.X),
@@ -219,7 +252,7 @@ class DeepGPEstimator(BaseEstimator):
         )
         if not presets.get(name).weights and not self._is_classifier():
             # A predictive objective would rather name each whole number than predict.
-            floor = max(settings.noise_floor, train.rounding_variance())
+            floor = max(settings.noise_floor, rounding)
             settings = replace(settings, noise_floor=floor)
         given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
             self.settings or {}
@@ -279,7 +312,7 @@ class DeepGPEstimator(BaseEstimator):
         return (train, held_out) if len(held_out.X) else (rows, None)
 
     def _scaled(self, rows: Rows) -> Rows:
-        X, Y = self.scaling_.inputs(rows.X), self.scaling_.targets(rows.Y)
+        X, Y = self.scaling_.inputs(rows.X), self.scaling_.targets(self._warped(rows.Y))
         return Rows(X.astype(self.float), Y.astype(self.float), rows.weights.astype(self.float))
 
     def _tell(self, line: str) -> None:

@@ -29,6 +29,7 @@ from .fitted import FittedModel
 from .limits import Limits
 from .regressor import DeepGPRegressor
 from .scaling import Scaling
+from .warping import Warping
 
 __all__ = ["check_output", "load", "load_notes", "save"]
 
@@ -178,6 +179,8 @@ def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.nda
     for name in ("input_limits_", "target_limits_"):
         if (limits := getattr(estimator, name)) is not None:
             arrays |= {f"{name}.low": limits.low, f"{name}.high": limits.high}
+    if estimator.warping_ is not None:
+        arrays["warping_"] = np.array(estimator.warping_)
     arrays["weights_"] = estimator.weights_
     facts = {
         "class": type(estimator).__name__,
@@ -216,6 +219,10 @@ def _estimator(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         if name.endswith("scale"):
             positive = bool((arrays[f"scaling.{name}"] > 0).all())
             _expect(positive, f"scaling.{name}: positive values", arrays[f"scaling.{name}"])
+    estimator.warping_ = None
+    if "warping_" in arrays:
+        estimator.warping_ = Warping(*_check_column("warping_", arrays["warping_"], 4).tolist())
+        _expect(estimator.warping_.width > 0, "warping_: a positive width", estimator.warping_)
     estimator.input_limits_ = _limits(arrays, "input_limits_", D)
     classes = metadata["class"] == DeepGPClassifier.__name__
     estimator.target_limits_ = None if classes else _limits(arrays, "target_limits_", P)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,13 @@ from gpflow_deep.metrics.arrays import probability_array
 
 from .base import DeepGPEstimator
 from .fitted import FittedModel, Mixture
+from .rows import Rows
+from .selection import Budget
+from .warping import Warping, choose_warping
 
 __all__ = ["DeepGPRegressor"]
+
+_ROWS = 1000  # whose components are there at a time
 
 
 class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
@@ -56,10 +62,13 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param settings: others of `gpflow_deep.presets.Settings` by name.
     :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling.
     :param checkpoint_dir: where an interrupted `fit` is taken up by the same call.
+    :param warp: with "auto" and one column of targets, whether they may be taken on another scale,
+        :math:`\\sinh^{-1}((y - a) / b)`, where the evidence of an exact GP is clearly in favour: prices,
+        durations, counts, wild errors. Predictions are of targets in their own units all the same.
 
     Attributes: `model_` the GPflow model, on standardised data; `members_`, `weights_` what is mixed;
-    `report_` what was tried; `scaling_`, `input_limits_`, `target_limits_`; `n_features_in_`,
-    `feature_names_in_`.
+    `report_` what was tried; `warping_` of the targets, or ``None``; `scaling_`, `input_limits_`,
+    `target_limits_`; `n_features_in_`, `feature_names_in_`.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -96,7 +105,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         if return_std and return_cov:
             raise ValueError("return_std, return_cov: expected one of them, got both.")
         inputs = self._inputs(X)
-        mean, variance = metrics.mixture_moments(*self._in_units(inputs))
+        parts = np.array_split(inputs, max(1, -(-len(inputs) // _ROWS)))
+        moments = [metrics.mixture_moments(*self._in_units(part)) for part in parts]
+        mean, variance = map(np.concatenate, zip(*moments, strict=True))
         if return_std:
             return self._shaped(mean), self._shaped(np.sqrt(variance))
         if return_cov:
@@ -121,7 +132,10 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param quantiles: Q probabilities in (0, 1).
         """
         levels = probability_array(quantiles, "quantiles")
-        values = metrics.quantile(levels, *self.predict_mixture(X))  # [Q, N, P]
+        mixture = self._mixture("predict_y_mixture", self._inputs(X))
+        values = metrics.quantile(levels, *self.scaling_.mixture(*mixture))  # [Q, N, P]
+        if self.warping_ is not None:
+            values = self.warping_.inverse(values)
         return self._shaped(np.moveaxis(values, 0, 1))
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
@@ -137,8 +151,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):
             raise ValueError(f"y: expected targets of shape {expected}, got {Y.shape}.")
         Y = Y.reshape(expected)
-        scaled = self.scaling_.targets(Y).astype(self.float)
-        return self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()
+        scaled = self.scaling_.targets(self._warped(Y)).astype(self.float)
+        density = self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()
+        return density if self.warping_ is None else density + self.warping_.log_slope(Y)[:, 0]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """
@@ -161,6 +176,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
                 F = member.sample_f(inputs, int(count))  # [S, N, P]
                 draws.append(_observed(member, inputs, F, rng))
         Y = self.scaling_.Y_mean + self.scaling_.Y_scale * np.concatenate(draws)
+        if self.warping_ is not None:
+            Y = self.warping_.inverse(Y)
         Y = np.moveaxis(rng.permutation(Y), 0, -1)  # [N, P, S]
         return Y[:, 0] if self._flat_target_ else Y
 
@@ -173,7 +190,22 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         return likelihood
 
     def _in_units(self, inputs: np.ndarray) -> Mixture:
-        return self.scaling_.mixture(*self._mixture("predict_y_mixture", inputs))
+        mixture = self.scaling_.mixture(*self._mixture("predict_y_mixture", inputs))
+        return mixture if self.warping_ is None else self.warping_.mixture(*mixture)
+
+    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
+        one_column = train.Y.shape[1] == 1  # components of several have no covariances
+        if (
+            not (self.warp and one_column and self.model == "auto")
+            or self._likelihood() != "gaussian"
+        ):
+            return None
+        started = time.perf_counter()
+        warping = choose_warping(train, self.random_seed_)
+        budget.spend(time.perf_counter() - started)
+        if warping is not None:
+            self._tell(f"targets: taken by their {warping}.")
+        return warping
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Of observations over the rows: the functions', and on the diagonal the variance with the noise."""
@@ -184,6 +216,11 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             away = (own - mean).T
             total += weight * (covariance + away[:, :, None] * away[:, None, :])
         total *= np.square(self.scaling_.Y_scale)[:, None, None]
+        if self.warping_ is not None:
+            # To first order about the mean; the variances below are not.
+            middle = self.warping_.inverse(self.scaling_.Y_mean + self.scaling_.Y_scale * mean)
+            slopes = np.exp(-self.warping_.log_slope(middle)).T  # [1, N]
+            total *= slopes[:, :, None] * slopes[:, None, :]
         total[:, np.arange(len(inputs)), np.arange(len(inputs))] = variance.T
         covariance = np.moveaxis(total, 0, -1)
         return covariance[..., 0] if self._flat_target_ else covariance

@@ -123,6 +123,13 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         scale = cholesky(self._covariance(), _COVARIANCE, {})
         return scale, tf.linalg.triangular_solve(scale, self.targets)
 
+    def decorrelate(self, targets: np.ndarray) -> tuple[np.ndarray, float]:
+        """L^-1 ``targets`` [N, P] and log|L|, for the Cholesky factor L [N, N] of the targets' covariance."""
+        scale = cholesky(self._covariance(), _COVARIANCE, {})
+        columns = tf.linalg.triangular_solve(scale, tf.cast(targets, scale.dtype))
+        log_determinant = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(scale)))
+        return columns.numpy(), float(log_determinant)
+
     def _prepare(self) -> _Conditioned:
         scale, alpha = self._factorise()
         if self.compute_dtype == scale.dtype.name:

@@ -1,0 +1,151 @@
+"""Targets on a scale on which they are more nearly those of a GP with Gaussian noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+
+from gpflow_deep.presets import recommended
+from gpflow_deep.presets.exact import ExactGP
+
+from .evidence import condition, fit_exact
+from .rows import Rows
+from .scaling import standardisation
+
+__all__ = ["Warping", "choose_warping"]
+
+_CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
+_STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
+_ROWS = 400
+_LEAST_GAIN = (
+    0.1  # nats a row: what gains less on training rows loses as often as it gains on others
+)
+_REFITS = 2
+# A standard normal as normals of deviation `_PART` about a grid of `_SPACING`: to 1e-4 of its density.
+_SPACING, _PART, _REACH = 0.5, 0.35, 9
+_LEAST_DEVIATION = 1e-9  # of the range, of what is beyond it
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Warping(NamedTuple):
+    r"""
+    :math:`w = b \sinh^{-1}((y - a) / b)`: as y near a, as its logarithm far from it, on either side (Johnson
+    1949). About the least target it is the logarithm of a shifted target, about the median it shortens tails.
+    """
+
+    centre: float  # a
+    width: float  # b
+    low: float  # least and greatest target that is predicted: the range of those known, thrice as wide
+    high: float
+
+    def forward(self, Y: np.ndarray) -> np.ndarray:
+        """Targets on the new scale."""
+        return self.width * np.arcsinh((Y - self.centre) / self.width)
+
+    def log_slope(self, Y: np.ndarray) -> np.ndarray:
+        """The logarithm of dw/dy."""
+        away: np.ndarray = (Y - self.centre) / self.width
+        return -np.log(np.hypot(1.0, away))
+
+    def inverse(self, W: np.ndarray) -> np.ndarray:
+        """Targets on their own scale, no further out than any that are predicted."""
+        low, high = self.forward(np.array([self.low, self.high]))
+        W = np.clip(W, low, high)
+        return self.centre + self.width * np.sinh(W / self.width)
+
+    def mixture(self, means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray) -> Mixture:
+        """
+        A mixture of Gaussians for targets of the new scale, [S, N, 1], as one of K S Gaussians on their own:
+        of narrow parts of each component, with the moments that these have there.
+        """
+        grid = _SPACING * np.arange(-_REACH, _REACH + 1)
+        spread = -0.5 * grid**2 / (1.0 - _PART**2)
+        log_shares = spread - np.log(np.exp(spread).sum())
+        nodes, node_weights = hermegauss(5)
+        node_weights = node_weights / node_weights.sum()
+        deviations = np.sqrt(variances)
+        centres = np.concatenate([means + a * deviations for a in grid])  # [K S, N, 1]
+        parts = _PART * np.concatenate([deviations] * len(grid))
+        values = [self.inverse(centres + x * parts) for x in nodes]
+        mean = sum(w * value for w, value in zip(node_weights, values, strict=True))
+        variance = sum(
+            w * np.square(value - mean) for w, value in zip(node_weights, values, strict=True)
+        )
+        least = (_LEAST_DEVIATION * (self.high - self.low)) ** 2
+        weights = np.concatenate([log_weights + log_share for log_share in log_shares])
+        return mean, np.maximum(variance, least), weights
+
+
+def choose_warping(rows: Rows, seed: int) -> Warping | None:
+    """
+    The warping under which an exact GP of some rows has the most evidence, the slope's logarithms added, if
+    that is clearly more than without one (warped GPs, Snelson et al. 2004): for fixed hyperparameters the
+    best of several, then hyperparameters for that one, and so on.
+
+    :param rows: with one column of targets, in the units of the data.
+    :param seed: of the draw of rows.
+    """
+    order = np.random.default_rng(seed).permutation(len(rows.X))
+    some = rows.take(order[:_ROWS])
+    centre, scale = standardisation(some.X, some.weights)
+    some = some._replace(X=(some.X - centre) / scale)
+    candidates: list[Warping | None] = [None, *_warpings(some.Y, rows.rounding_variance())]
+    if len(candidates) == 1:
+        return None
+    model = _fit(some, None, seed)
+    scores = [_evidence(model, some, warping) for warping in candidates]
+    plain = scores[0]
+    best = int(np.argmax(scores))
+    gain = scores[best] - plain
+    for _ in range(_REFITS):
+        if candidates[best] is None or gain < _LEAST_GAIN / 2:
+            return None
+        model = _fit(some, candidates[best], seed)
+        scores = [_evidence(model, some, warping) for warping in candidates]
+        before, best = best, int(np.argmax(scores))
+        gain = scores[best] - plain
+        if best == before:
+            break
+    return candidates[best] if gain >= _LEAST_GAIN else None
+
+
+def _warpings(Y: np.ndarray, rounding_variance: float) -> list[Warping]:
+    """Of rounded targets none so narrow that a single value stands apart from its neighbours."""
+    low, high = float(Y.min()), float(Y.max())
+    centres = sorted(set(np.quantile(Y, _CENTRES).tolist()))
+    widths = [
+        width for c in _STEEPNESS if (width := float(Y.std()) / c) ** 2 > 12.0 * rounding_variance
+    ]
+    limits = 2.0 * low - high, 2.0 * high - low
+    return [Warping(a, width, *limits) for a in centres for width in widths]
+
+
+def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:
+    """An exact GP of standardised warped targets. By iterations: a fit taken up again must find the same."""
+    W, _ = _standardised(rows, warping)
+    settings = replace(recommended("gp", *rows.X.shape), kernel="matern52")
+    rows = rows._replace(Y=W)
+    model, settings, _ = fit_exact("gp", rows, settings, seed)
+    return condition("gp", model, rows, settings, seed)  # which has the rows in their order
+
+
+def _evidence(model: ExactGP, rows: Rows, warping: Warping | None) -> float:
+    """The log evidence of the rows' targets, an observation, with the variance that is best for them."""
+    W, scale = _standardised(rows, warping)
+    number = rows.weights.sum()
+    residuals, log_determinant = model.decorrelate(W)
+    variance = float(np.sum(np.square(residuals))) / number
+    evidence = -0.5 * number * np.log(variance * scale**2) - log_determinant
+    if warping is not None:
+        evidence += float(np.sum(rows.weights * warping.log_slope(rows.Y[:, 0])))
+    return float(evidence / number)
+
+
+def _standardised(rows: Rows, warping: Warping | None) -> tuple[np.ndarray, float]:
+    W = rows.Y if warping is None else warping.forward(rows.Y)
+    mean, scale = standardisation(W, rows.weights)
+    return (W - mean) / scale, float(scale[0])

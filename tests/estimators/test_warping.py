@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from gpflow_deep import metrics
+from gpflow_deep.estimators import DeepGPRegressor, base, load, warping
+from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.estimators.warping import Warping, choose_warping
+
+_numbers = st.floats(-50.0, 50.0)
+_warpings = st.builds(
+    lambda centre, width: Warping(centre, width, -200.0, 200.0), _numbers, st.floats(0.01, 100.0)
+)
+
+
+def _skewed(num_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(num_rows, 2))
+    return X, np.exp(1.5 * np.sin(X[:, 0]) + 0.3 * rng.normal(size=num_rows))
+
+
+def _rows(X: np.ndarray, y: np.ndarray) -> Rows:
+    return Rows(X, y[:, None], np.ones(len(X)))
+
+
+@given(_warpings, _numbers, _numbers)
+@settings(max_examples=100, deadline=None)
+def test_there_and_back_in_order(warping: Warping, first: float, second: float) -> None:
+    y = np.sort([first, second])
+    w = warping.forward(y)
+    np.testing.assert_allclose(warping.inverse(w), y, rtol=1e-9, atol=1e-9)
+    assert w[0] <= w[1]
+    step = 1e-5 * np.hypot(warping.width, y - warping.centre)
+    slope = (warping.forward(y + step) - warping.forward(y - step)) / (2 * step)
+    np.testing.assert_allclose(np.exp(warping.log_slope(y)), slope, rtol=1e-5)
+
+
+def test_no_target_beyond_the_limits_is_predicted() -> None:
+    warping = Warping(0.0, 0.1, -1.0, 5.0)
+    np.testing.assert_allclose(warping.inverse(np.array([-1e9, 1e9])), [-1.0, 5.0])
+    mean, variance, _ = warping.mixture(np.array([[[30.0]]]), np.array([[[4.0]]]), np.array([0.0]))
+    assert (mean <= 5.0).all() and (variance > 0.0).all()
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.1, 0.25])
+def test_mixture_of_the_parts_is_the_warped_gaussian(deviation: float) -> None:
+    warping = Warping(0.0, 0.3, -100.0, 100.0)
+    mean = 0.9  # where the logarithm begins
+    mixture = warping.mixture(
+        np.full([1, 1, 1], mean), np.full([1, 1, 1], deviation**2), np.zeros(1)
+    )
+    law = stats.norm(mean, deviation)
+    y = warping.inverse(law.ppf([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99]))
+    means, variances, log_weights = mixture
+    sd = np.sqrt(variances[:, 0, 0])
+    cdf = stats.norm.cdf((y[:, None] - means[:, 0, 0]) / sd) @ np.exp(log_weights)
+    np.testing.assert_allclose(cdf, law.cdf(warping.forward(y)), atol=0.01)
+    moments = [
+        integrate.quad(
+            lambda w, p=power: float(warping.inverse(w)) ** p * law.pdf(w), -6, 6, limit=200
+        )[0]
+        for power in (1, 2)
+    ]
+    own_mean, own_variance = (float(m[0, 0]) for m in metrics.mixture_moments(*mixture))
+    np.testing.assert_allclose(own_mean, moments[0], rtol=1e-3)
+    np.testing.assert_allclose(own_variance, moments[1] - moments[0] ** 2, rtol=0.02)
+
+
+def test_evidence_is_that_of_the_dense_gaussian() -> None:
+    X, y = _skewed(40)
+    rows = Rows(X, y[:, None], np.array([1.0, 2.0] * 20))
+    candidate = Warping(0.1, 0.2, -50.0, 50.0)
+    model = warping._fit(rows, candidate, seed=0)
+    covariance = model.kernel(X).numpy() + np.diag(model.likelihood.variance.numpy() / rows.weights)
+    W, scale = warping._standardised(rows, candidate)
+
+    def evidence(factor: float) -> float:
+        """Of all observations, those repeated given their row's mean, for `factor` times the covariance."""
+        law = stats.multivariate_normal(np.zeros(40), factor * covariance)
+        repeats = -0.5 * np.sum(rows.weights - 1.0) * np.log(factor)
+        return law.logpdf(W[:, 0]) + repeats - rows.weights.sum() * np.log(scale)
+
+    best = max(evidence(factor) for factor in np.geomspace(0.2, 5.0, 2001))
+    slopes = np.sum(rows.weights * candidate.log_slope(y))
+    number = rows.weights.sum()
+    constant = -0.5 * 40 * np.log(2 * np.pi) - 0.5 * number
+    expected = (best + slopes - constant) / number
+    np.testing.assert_allclose(warping._evidence(model, rows, candidate), expected, atol=1e-4)
+
+
+def test_the_logarithm_is_found_and_gaussian_targets_are_left() -> None:
+    X, y = _skewed(300)
+    found = choose_warping(_rows(X, y), seed=0)
+    assert found is not None and found.width < y.std() and found.centre < np.quantile(y, 0.2)
+    mirrored = choose_warping(_rows(X, -y), seed=0)
+    assert mirrored is not None and mirrored.centre > np.quantile(-y, 0.8)
+    assert choose_warping(_rows(X, np.log(y)), seed=0) is None
+    assert choose_warping(_rows(X, np.ones(300)), seed=0) is None
+
+
+def test_of_rounded_targets_no_value_stands_apart() -> None:
+    X, y = _skewed(300)
+    whole = np.round(20.0 * y)
+    found = choose_warping(_rows(X, whole), seed=0)
+    assert found is not None and found.width > 1.0
+
+
+@pytest.fixture(scope="module")
+def regressor() -> DeepGPRegressor:
+    """For tests that only read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
+        return DeepGPRegressor(steps=30, num_inducing=20, random_state=0).fit(*_skewed(300))
+
+
+def test_predictions_are_in_the_units_of_the_targets(regressor: DeepGPRegressor) -> None:
+    assert regressor.warping_ is not None
+    X, y = _skewed(200, seed=1)
+    density = regressor.log_density(X, y)
+    mixture = regressor.predict_mixture(X)
+    approximate = metrics.log_density(y[:, None], *mixture)
+    assert abs(np.mean(density - approximate)) < 0.02
+    # A density: it integrates to one.
+    grid = np.geomspace(1e-4, 1e3, 4000)
+    one = np.exp(regressor.log_density(np.repeat(X[:1], len(grid), axis=0), grid))
+    low = np.exp(regressor.log_density(np.repeat(X[:1], 2000, axis=0), np.linspace(-1, 1e-4, 2000)))
+    total = integrate.trapezoid(one, grid) + low.mean() * (1.0 + 1e-4)
+    np.testing.assert_allclose(total, 1.0, atol=0.01)
+    levels = (0.05, 0.5, 0.95)
+    quantiles = regressor.predict_quantiles(X, levels)
+    np.testing.assert_allclose(metrics.pit(quantiles[:, 1:2], *mixture), 0.5, atol=0.02)
+    assert 0.85 < np.mean((quantiles[:, 0] < y) & (y < quantiles[:, 2])) <= 0.99
+    mean, sd = regressor.predict(X, return_std=True)
+    draws = regressor.sample_y(X[:50], 2000)
+    np.testing.assert_allclose(np.quantile(draws, levels, axis=1).T, quantiles[:50], rtol=0.25)
+    np.testing.assert_allclose(draws.mean(axis=1), mean[:50], rtol=0.1)
+    _, covariance = regressor.predict(X[:20], return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance), sd[:20] ** 2, rtol=1e-5)
+    assert (np.linalg.eigvalsh(covariance) > 0.0).all()
+
+
+def test_it_is_better_than_without(
+    regressor: DeepGPRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
+    options: dict[str, Any] = dict(steps=30, num_inducing=20, random_state=0)
+    plain = DeepGPRegressor(warp=False, **options).fit(*_skewed(300))
+    assert plain.warping_ is None
+    test = _skewed(200, seed=1)
+    assert np.mean(regressor.log_density(*test)) > np.mean(plain.log_density(*test)) + 0.2
+    assert regressor.score(*test) > plain.score(*test) - 0.05
+
+
+def test_it_is_saved(regressor: DeepGPRegressor, tmp_path: Path) -> None:
+    regressor.save(tmp_path / "fit")
+    again = load(tmp_path / "fit")
+    assert again.warping_ == regressor.warping_
+    X, y = _skewed(20, seed=2)
+    np.testing.assert_allclose(again.log_density(X, y), regressor.log_density(X, y), rtol=1e-5)
+    np.testing.assert_allclose(again.predict(X), regressor.predict(X), rtol=1e-5)
