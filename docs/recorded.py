@@ -170,19 +170,25 @@ _PRESETS = {"default": "our default"} | {
 _CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "forest")}
 
 
+def _group(dataset: str) -> str:
+    return "made" if dataset.startswith("made-") else "unseen" if dataset in _UNSEEN else ""
+
+
 def panel(
-    metric: str, peers: dict[str, str] = _PEERS, classes: bool = False, unseen: bool = False
+    metric: str, peers: dict[str, str] = _PEERS, classes: bool = False, group: str = ""
 ) -> tuple[list[str], np.ndarray]:
     """
     Sets, and scores [sets, peers] with a minute for a fit: means over the splits that all of the peers have.
 
     Of several runs the last counts.
+
+    :param group: of the sets: "unseen", "made", or those that the default is judged on.
     """
     found = {
         (run["dataset"], run["method"], run["split"]): run[metric]
         for run in _runs("panel.jsonl")
         if ("crps" not in run) == classes and run["budget"] <= _MINUTE and metric in run
-        if (run["dataset"] in _UNSEEN) == unseen
+        if _group(run["dataset"]) == group
     }
     datasets, table = [], []
     for dataset in dict.fromkeys(dataset for dataset, *_ in found):
@@ -202,11 +208,11 @@ def panel_scores(metric: str, peers: dict[str, str] = _PEERS, classes: bool = Fa
     return _table(["data set", *peers.values()], rows)
 
 
-def panel_unseen() -> str:
+def panel_of(group: str) -> str:
     """Log density, CRPS and RMSE, a line a set and score."""
     rows = []
     for label, metric in (("log density", "log_density"), ("CRPS", "crps"), ("RMSE", "rmse")):
-        for dataset, row in zip(*panel(metric, unseen=True)):
+        for dataset, row in zip(*panel(metric, group=group)):
             rows.append([f"{dataset}, {label}", *(f"{score:.3g}" for score in row)])
     return _table(["data set", *_PEERS.values()], rows)
 
@@ -284,7 +290,8 @@ def write(folder: Path) -> None:
         ("panel-presets-log-density", panel_scores("log_density", _PRESETS)),
         ("panel-classes", panel_scores("log_density", _CLASSIFIERS, classes=True)),
         ("panel-longer", panel_longer()),
-        ("panel-unseen", panel_unseen()),
+        ("panel-unseen", panel_of("unseen")),
+        ("panel-made", panel_of("made")),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
 

@@ -201,7 +201,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         ):
             return None
         started = time.perf_counter()
-        warping = choose_warping(train, self.random_seed_)
+        warping = choose_warping(train, self.random_seed_, self.time_limit)
         budget.spend(time.perf_counter() - started)
         if warping is not None:
             self._tell(f"targets: taken by their {warping}.")

@@ -19,7 +19,8 @@ __all__ = ["Warping", "choose_warping"]
 
 _CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
 _STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
-_ROWS = 400
+_ROWS, _FEW_ROWS = 400, 200
+_SHORT = 30.0  # seconds that leave time for few rows only
 _LEAST_GAIN = (
     0.1  # nats a row: what gains less on training rows loses as often as it gains on others
 )
@@ -80,7 +81,7 @@ class Warping(NamedTuple):
         return mean, np.maximum(variance, least), weights
 
 
-def choose_warping(rows: Rows, seed: int) -> Warping | None:
+def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warping | None:
     """
     The warping under which an exact GP of some rows has the most evidence, the slope's logarithms added, if
     that is clearly more than without one (warped GPs, Snelson et al. 2004): for fixed hyperparameters the
@@ -88,9 +89,11 @@ def choose_warping(rows: Rows, seed: int) -> Warping | None:
 
     :param rows: with one column of targets, in the units of the data.
     :param seed: of the draw of rows.
+    :param seconds: that the fit may take, of which this is to take a small part.
     """
+    most = _ROWS if seconds is None or seconds > _SHORT else _FEW_ROWS
     order = np.random.default_rng(seed).permutation(len(rows.X))
-    some = rows.take(order[:_ROWS])
+    some = rows.take(order[:most])
     centre, scale = standardisation(some.X, some.weights)
     some = some._replace(X=(some.X - centre) / scale)
     candidates: list[Warping | None] = [None, *_warpings(some.Y, rows.rounding_variance())]
