@@ -225,12 +225,9 @@ def predict_table(
             columns["class"] = classes[np.argmax(probabilities, axis=1)]
             columns |= {f"p({c})": probabilities[:, j] for j, c in enumerate(classes)}
         else:
-            mixture = fitted.estimator.predict_mixture(inputs)
-            mean, variance = metrics.mixture_moments(*mixture)
-            columns |= {"mean": mean[:, 0], "sd": np.sqrt(variance[:, 0])}
-            if quantiles:
-                values = metrics.quantile(quantiles, *mixture)[:, :, 0]
-                columns |= {f"q{level:g}": v for level, v in zip(quantiles, values, strict=True)}
+            mean, sd, values = fitted.estimator.predict_summary(inputs, quantiles)
+            columns |= {"mean": mean, "sd": sd}
+            columns |= {f"q{level:g}": v for level, v in zip(quantiles, values.T, strict=True)}
         yield pd.DataFrame(columns), fitted.far(inputs.to_numpy())
 
 

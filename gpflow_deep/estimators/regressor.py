@@ -105,9 +105,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         if return_std and return_cov:
             raise ValueError("return_std, return_cov: expected one of them, got both.")
         inputs = self._inputs(X)
-        parts = np.array_split(inputs, max(1, -(-len(inputs) // _ROWS)))
-        moments = [metrics.mixture_moments(*self._in_units(part)) for part in parts]
-        mean, variance = map(np.concatenate, zip(*moments, strict=True))
+        mean, variance, _ = self._moments_and_quantiles(inputs, np.zeros(0))
         if return_std:
             return self._shaped(mean), self._shaped(np.sqrt(variance))
         if return_cov:
@@ -132,11 +130,41 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param quantiles: Q probabilities in (0, 1).
         """
         levels = probability_array(quantiles, "quantiles")
-        mixture = self._mixture("predict_y_mixture", self._inputs(X))
-        values = metrics.quantile(levels, *self.scaling_.mixture(*mixture))  # [Q, N, P]
-        if self.warping_ is not None:
-            values = self.warping_.inverse(values)
+        _, _, values = self._moments_and_quantiles(self._inputs(X), levels)
         return self._shaped(np.moveaxis(values, 0, 1))
+
+    def predict_summary(
+        self, X: Any, quantiles: Sequence[float] = ()
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """
+        Means and standard deviations, [N] or [N, P], and quantiles, [N, Q] or [N, Q, P], of new observations:
+        members predict once for all of them.
+
+        :param X: inputs [N, D].
+        :param quantiles: Q probabilities in (0, 1).
+        """
+        levels = probability_array(quantiles, "quantiles") if len(quantiles) else np.zeros(0)
+        mean, variance, values = self._moments_and_quantiles(self._inputs(X), levels)
+        shaped = self._shaped(mean), self._shaped(np.sqrt(variance))
+        return *shaped, self._shaped(np.moveaxis(values, 0, 1))
+
+    def _moments_and_quantiles(
+        self, inputs: np.ndarray, levels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means and variances [N, P], and quantiles [Q, N, P], some rows' components at a time."""
+        found = []
+        for part in np.array_split(inputs, max(1, -(-len(inputs) // _ROWS))):
+            mixture = self.scaling_.mixture(*self._mixture("predict_y_mixture", part))
+            values = np.zeros([0, len(part), len(self.scaling_.Y_scale)])
+            if len(levels):
+                values = metrics.quantile(levels, *mixture)
+            if self.warping_ is not None:
+                values = self.warping_.inverse(values)
+                mixture = self.warping_.mixture(*mixture)
+            mean, variance = metrics.mixture_moments(*mixture)
+            found.append((mean, variance, values))
+        means, variances, quantiles = zip(*found, strict=True)
+        return np.concatenate(means), np.concatenate(variances), np.concatenate(quantiles, axis=1)
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """
@@ -204,7 +232,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         warping = choose_warping(train, self.random_seed_, self.time_limit)
         budget.spend(time.perf_counter() - started)
         if warping is not None:
-            self._tell(f"targets: taken by their {warping}.")
+            self._tell(f"target: more nearly Gaussian as {warping.formula()}, and learned so.")
         return warping
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -41,6 +41,10 @@ class Warping(NamedTuple):
     low: float  # least and greatest target that is predicted: the range of those known, thrice as wide
     high: float
 
+    def formula(self) -> str:
+        """In words of a calculator, but for the factor b."""
+        return f"asinh((y - {self.centre:.6g}) / {self.width:.6g})"
+
     def forward(self, Y: np.ndarray) -> np.ndarray:
         """Targets on the new scale."""
         return self.width * np.arcsinh((Y - self.centre) / self.width)

@@ -42,6 +42,10 @@ def test_there_and_back_in_order(warping: Warping, first: float, second: float) 
     np.testing.assert_allclose(np.exp(warping.log_slope(y)), slope, rtol=1e-5)
 
 
+def test_formula_is_one() -> None:
+    assert Warping(-2.0, 0.25, -9.0, 9.0).formula() == "asinh((y - -2) / 0.25)"
+
+
 def test_no_target_beyond_the_limits_is_predicted() -> None:
     warping = Warping(0.0, 0.1, -1.0, 5.0)
     np.testing.assert_allclose(warping.inverse(np.array([-1e9, 1e9])), [-1.0, 5.0])
@@ -138,6 +142,8 @@ def test_predictions_are_in_the_units_of_the_targets(regressor: DeepGPRegressor)
     np.testing.assert_allclose(metrics.pit(quantiles[:, 1:2], *mixture), 0.5, atol=0.02)
     assert 0.85 < np.mean((quantiles[:, 0] < y) & (y < quantiles[:, 2])) <= 0.99
     mean, sd = regressor.predict(X, return_std=True)
+    for together, alone in zip(regressor.predict_summary(X, levels), (mean, sd, quantiles)):
+        np.testing.assert_allclose(together, alone, rtol=1e-5)
     draws = regressor.sample_y(X[:50], 2000)
     np.testing.assert_allclose(np.quantile(draws, levels, axis=1).T, quantiles[:50], rtol=0.25)
     np.testing.assert_allclose(draws.mean(axis=1), mean[:50], rtol=0.1)
