@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from gpflow_deep import metrics
 from gpflow_deep.metrics.arrays import probability_array
+from gpflow_deep.numerics.factorisations import FactorisationError
 
 from .base import DeepGPEstimator
 from .fitted import FittedModel, Mixture
@@ -229,7 +230,10 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         ):
             return None
         started = time.perf_counter()
-        warping = choose_warping(train, self.random_seed_, self.time_limit)
+        try:
+            warping = choose_warping(train, self.random_seed_, self.time_limit)
+        except FactorisationError:  # as of a member that fails, the others can do without
+            warping = None
         budget.spend(time.perf_counter() - started)
         if warping is not None:
             self._tell(f"target: more nearly Gaussian as {warping.formula()}, and learned so.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     if len(candidates) == 1:
         return None
     model = _fit(some, None, seed)
-    scores = [_evidence(model, some, warping) for warping in candidates]
+    scores = _evidence(model, some, candidates)
     plain = scores[0]
     best = int(np.argmax(scores))
     gain = scores[best] - plain
@@ -110,7 +111,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
         if candidates[best] is None or gain < _LEAST_GAIN / 2:
             return None
         model = _fit(some, candidates[best], seed)
-        scores = [_evidence(model, some, warping) for warping in candidates]
+        scores = _evidence(model, some, candidates)
         before, best = best, int(np.argmax(scores))
         gain = scores[best] - plain
         if best == before:
@@ -138,16 +139,19 @@ def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:
     return condition("gp", model, rows, settings, seed)  # which has the rows in their order
 
 
-def _evidence(model: ExactGP, rows: Rows, warping: Warping | None) -> float:
-    """The log evidence of the rows' targets, an observation, with the variance that is best for them."""
-    W, scale = _standardised(rows, warping)
+def _evidence(model: ExactGP, rows: Rows, warpings: Sequence[Warping | None]) -> np.ndarray:
+    """
+    The log evidence of the rows' targets, an observation, under each warping, with the variance that is best
+    for them.
+    """
+    standardised = [_standardised(rows, warping) for warping in warpings]
+    residuals, log_determinant = model.decorrelate(np.hstack([W for W, _ in standardised]))
+    scales = np.array([scale for _, scale in standardised])
+    slopes = [0.0 if w is None else rows.weights @ w.log_slope(rows.Y[:, 0]) for w in warpings]
     number = rows.weights.sum()
-    residuals, log_determinant = model.decorrelate(W)
-    variance = float(np.sum(np.square(residuals))) / number
-    evidence = -0.5 * number * np.log(variance * scale**2) - log_determinant
-    if warping is not None:
-        evidence += float(np.sum(rows.weights * warping.log_slope(rows.Y[:, 0])))
-    return float(evidence / number)
+    variances = np.square(scales) * np.sum(np.square(residuals), axis=0) / number
+    evidence: np.ndarray = -0.5 * np.log(variances) + (np.array(slopes) - log_determinant) / number
+    return evidence
 
 
 def _standardised(rows: Rows, warping: Warping | None) -> tuple[np.ndarray, float]:

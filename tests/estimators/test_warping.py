@@ -11,8 +11,10 @@ from scipy import integrate, stats
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, base, load, warping
+from gpflow_deep.estimators import regressor as regressor_module
 from gpflow_deep.estimators.rows import Rows
 from gpflow_deep.estimators.warping import Warping, choose_warping
+from gpflow_deep.numerics.factorisations import FactorisationError
 
 _numbers = st.floats(-50.0, 50.0)
 _warpings = st.builds(
@@ -96,7 +98,7 @@ def test_evidence_is_that_of_the_dense_gaussian() -> None:
     number = rows.weights.sum()
     constant = -0.5 * 40 * np.log(2 * np.pi) - 0.5 * number
     expected = (best + slopes - constant) / number
-    np.testing.assert_allclose(warping._evidence(model, rows, candidate), expected, atol=1e-4)
+    np.testing.assert_allclose(warping._evidence(model, rows, [candidate]), [expected], atol=1e-4)
 
 
 def test_the_logarithm_is_found_and_gaussian_targets_are_left() -> None:
@@ -162,6 +164,16 @@ def test_it_is_better_than_without(
     test = _skewed(200, seed=1)
     assert np.mean(regressor.log_density(*test)) > np.mean(plain.log_density(*test)) + 0.2
     assert regressor.score(*test) > plain.score(*test) - 0.05
+
+
+def test_a_failure_leaves_the_targets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise FactorisationError("failed")
+
+    monkeypatch.setattr(regressor_module, "choose_warping", failing)
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
+    fitted = DeepGPRegressor(steps=2, num_inducing=5, random_state=0).fit(*_skewed(300))
+    assert fitted.warping_ is None
 
 
 def test_it_is_saved(regressor: DeepGPRegressor, tmp_path: Path) -> None:
