@@ -145,7 +145,7 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         """Mean [1, N, P], and the variance [1, N, 1] or the covariance [1, 1, N, N] of every output."""
         columns = covariance_matrix(self.kernel, tf.convert_to_tensor(self.inputs), Xnew)
         prior = self.kernel(Xnew, full_cov=full_cov)
-        if len(prepared.inverse) and not full_cov:
+        if prepared.inverse.shape[0] and not full_cov:
             mean = tf.matmul(columns, prepared.weights, transpose_a=True)[None]
             explained = _explained(prepared.inverse, tf.cast(columns, prepared.inverse.dtype))
             explained = tf.cast(explained, prior.dtype)
