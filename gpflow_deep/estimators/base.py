@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings, recommended
-from gpflow_deep.presets.registry import EXACT
+from gpflow_deep.presets.registry import CONSTANT, EXACT
 from gpflow_deep.validation import (
     check_choice,
     check_number,
@@ -24,7 +24,7 @@ from gpflow_deep.validation import (
     check_positive_number,
 )
 
-from .evidence import condition
+from .evidence import condition, fit_constant
 from .fitted import FittedModel, Mixture, precision
 from .fitting import fit_family
 from .limits import Limits
@@ -235,6 +235,9 @@ class DeepGPEstimator(BaseEstimator):
         """An exact GP needs no held-out rows any more: it takes them in without more training."""
         if member.name not in EXACT:
             return member
+        if member.name == CONSTANT:
+            return replace(member, **dict(zip(("model", "errors"), fit_constant(
+                member.name, rows, member.settings, self.random_seed_), strict=True)))
         again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
         return member.with_model(again)
 

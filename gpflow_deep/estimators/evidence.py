@@ -17,11 +17,12 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets.registry import CONSTANT
 
+from .calibration import Errors, calibrate, left_out, predicted
 from .rows import Rows
-from .tails import Tails
 
-__all__ = ["condition", "fit_exact"]
+__all__ = ["condition", "fit_constant", "fit_exact"]
 
 _KERNELS = ("matern52", "matern32", "rbf")
 
@@ -108,14 +109,14 @@ def fit_exact(
     seed: int,
     seconds: float | None = None,
     most_seconds: float | None = None,
-) -> tuple[ExactGP, Settings, Tails]:
+) -> tuple[ExactGP, Settings, Errors]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
     kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There those that
     are far behind are left out (few rows favour a smooth kernel), and of the others, fitted further, those
     are taken that predict each row best from all others; predictions from up to 5000 rows, drawn at
     random where there are more. In the end all variances get the factor that is best for these rows, each
-    predicted from the others, which leaves the mean as it is, and the predictions the tails of these errors.
+    predicted from the others, which leaves the mean as it is, and the predictions what errors are like.
 
     :param name: of the preset.
     :param rows: standardised.
@@ -123,7 +124,7 @@ def fit_exact(
     :param seed: of the draw of rows.
     :param seconds: for the evidence; below ten, of half as many rows.
     :param most_seconds: for it where it still rises fast, as many as `seconds` by default.
-    :return: the model, the settings with the kernel and the precision taken, and the tails.
+    :return: the model, the settings with the kernel and the precision taken, and the errors.
     """
     started, limit = time.perf_counter(), np.inf if seconds is None else seconds
     longer = 1.0 if seconds is None or most_seconds is None else most_seconds / seconds
@@ -163,11 +164,14 @@ def fit_exact(
     _assign(best, winner.values)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed)
-    tails = _calibrate(best)
+    known = [left_out(best)]
+    if len(rows.X) > _MOST_ROWS:
+        known.append(predicted(best, rows.take(order[_MOST_ROWS : 2 * _MOST_ROWS])))
+    errors = calibrate(best, *known, seed=seed, seconds=_LAST_TIME * limit)
     if settings.compute_dtype == "own":
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
-    return best, settings, tails
+    return best, settings, errors
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
@@ -183,6 +187,24 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
         if not any(same):
             leading.append(rival)
     return leading
+
+
+def fit_constant(
+    name: str, rows: Rows, settings: Settings, seed: int, seconds: float | None = None
+) -> tuple[ExactGP, Errors]:
+    """
+    A constant, and what errors of it are like.
+
+    :param name: of the preset.
+    :param rows: standardised.
+    :param settings: name the floor of the noise.
+    :param seed: of the draws of rows.
+    :param seconds: after a quarter of which errors are as they are found to be.
+    """
+    model = _model(name, rows, settings, seed)
+    limit = np.inf if seconds is None else seconds
+    errors = calibrate(model, predicted(model, rows), seed=seed, seconds=_LAST_TIME * limit)
+    return model, errors
 
 
 def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:
@@ -202,27 +224,15 @@ def _compute_dtype(model: ExactGP) -> str:
 
 def _leave_one_out(model: ExactGP) -> float:
     """The average log density of a row predicted from the others."""
-    return float(np.average(model.leave_one_out()[1], weights=model.weights))
-
-
-def _calibrate(model: ExactGP) -> Tails:
-    """
-    The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
-    than a Gaussian's: both by each row predicted from the others.
-    """
-    errors = model.leave_one_out()[0].numpy().astype(np.float64)
-    factor, tails = Tails.of(errors, np.asarray(model.weights, np.float64))
-    noise = model.likelihood.variance
-    # Signal and noise alike: else the mean would change. The noise has a floor.
-    factor = max(
-        factor, 1.001 * float(model.likelihood.variance_lower_bound) / float(noise.numpy())
-    )
-    for variance in (model.kernel.variance, noise):
-        variance.assign(factor * variance)
-    return tails
+    residuals, variances = (array.numpy() for array in model.leave_one_out())
+    densities = -0.5 * (np.log(2.0 * np.pi * variances) + np.square(residuals) / variances)
+    return float(np.average(densities.sum(axis=1), weights=model.weights))
 
 
 def _model(name: str, rows: Rows, settings: Settings, seed: int) -> ExactGP:
+    if name == CONSTANT:
+        X, Y = (np.average(a, axis=0, weights=rows.weights)[None] for a in (rows.X, rows.Y))
+        rows = Rows(X, Y, np.sum(rows.weights, keepdims=True))
     model: ExactGP = get(name).build(rows.X, rows.Y, settings, seed)
     model.weights.assign(rows.weights)
     return model

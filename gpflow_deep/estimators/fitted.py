@@ -16,12 +16,15 @@ from gpflow_deep.models import GlobalInducingBNN
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
 
+from .calibration import Errors
+from .forest import ErrorForest
 from .tails import Tails
 
 __all__ = ["FittedModel", "Mixture", "precision", "variables_of"]
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
+_ERRORS = ".errors."  # before the names of a forest's arrays
 _ROWS = 1000  # predicted at a time, so that memory does not grow with them
 
 
@@ -57,7 +60,7 @@ class FittedModel:
     :param jitter: GPflow's default jitter while it was fitted.
     :param model: the GPflow model.
     :param report: what its training came to.
-    :param tails: of its predictions of observations, beyond the model's own.
+    :param errors: of its predictions of observations, which are one Gaussian each, in place of the model's own.
     """
 
     name: str
@@ -69,7 +72,7 @@ class FittedModel:
     jitter: float
     model: Any
     report: dict[str, float] = field(default_factory=dict)
-    tails: Tails | None = None
+    errors: Errors | None = None
     _posterior: Any = field(default=None, init=False, repr=False)
 
     def predict_f_mixture(self, X: np.ndarray) -> Mixture:
@@ -78,12 +81,13 @@ class FittedModel:
 
     def predict_y_mixture(self, X: np.ndarray) -> Mixture:
         """Components of new observations: means [S, N, P], variances [S, N, P], log weights [S]."""
-        mixture = self._in_parts("predict_y_mixture", X)
-        return mixture if self.tails is None else self.tails.mixture(*mixture)
+        if self.errors is None:
+            return self._in_parts("predict_y_mixture", X)
+        return self.errors.mixture(X, *self.gaussian(X))
 
     def log_density(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Log density of new observations, [N]."""
-        if self.tails is not None:
+        if self.errors is not None:
             return metrics.log_density(Y, *self.predict_y_mixture(X))
         with precision(self.float_name, self.jitter):
             posterior = self._cached()
@@ -94,11 +98,22 @@ class FittedModel:
                 ]
             )
 
-    def predict_f(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean [N, P] and covariance over the points [P, N, N] of the functions: cubic in N."""
+    def gaussian(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of new observations, both [N, P], of a model that has one component."""
+        means, variances, _ = self._in_parts("predict_y_mixture", X)
+        return means[0].astype(np.float64), variances[0].astype(np.float64)
+
+    def joint_moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Mean [N, P] and covariance over the points [P, N, N] of new observations, but for what noise adds to
+        its diagonal: cubic in N.
+        """
         with precision(self.float_name, self.jitter):
-            mean, covariance = self._cached().predict_f(X, full_cov=True)
-            return np.asarray(mean), np.asarray(covariance)
+            mean, covariance = map(np.asarray, self._cached().predict_f(X, full_cov=True))
+        if self.errors is None:
+            return mean, covariance
+        noise = float(self.model.likelihood.variance.numpy()) * np.eye(len(X))
+        return self.errors.moments(X, mean, covariance + noise)
 
     def sample_f(self, X: np.ndarray, num_samples: int) -> np.ndarray:
         """Draws of the functions [S, N, P], coherent over the points: cubic in N."""
@@ -124,10 +139,13 @@ class FittedModel:
             "float_name": self.float_name,
             "jitter": self.jitter,
             "report": self.report,
-            "tails": self.tails,
+            "tails": self.errors if isinstance(self.errors, Tails) else None,
             "num_points": _num_points(self.model),
         }
-        return facts, {path: variable.numpy() for path, variable in self.variables().items()}
+        arrays = {path: variable.numpy() for path, variable in self.variables().items()}
+        if isinstance(self.errors, ErrorForest):
+            arrays |= {_ERRORS + name: array for name, array in self.errors.arrays().items()}
+        return facts, arrays
 
     @classmethod
     def from_state(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> FittedModel:
@@ -150,9 +168,16 @@ class FittedModel:
             # Greedy choices would take longer than all the rest.
             cheap = replace(settings, inducing_init="kmeans")
             model = get(facts["name"]).build(X, Y, cheap, facts["seed"])
-            tails = tails and Tails(*map(tuple, tails))
-            fitted = cls(settings=settings, model=model, tails=tails, **facts)
-            _assign(fitted.variables(), arrays)
+            fitted = cls(settings=settings, model=model, **facts)
+            forest = {path for path in arrays if path.startswith(_ERRORS)}
+            if forest:
+                own = {path.removeprefix(_ERRORS): arrays[path] for path in forest}
+                fitted.errors = ErrorForest.of_arrays(own, fitted.num_inputs, fitted.num_outputs)
+            elif tails is not None:
+                fitted.errors = Tails(*map(tuple, tails))
+            _assign(
+                fitted.variables(), {path: arrays[path] for path in arrays if path not in forest}
+            )
         return fitted
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
-from gpflow_deep.presets.registry import EXACT, SITES
+from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 
-from .evidence import fit_exact
+from .calibration import Errors
+from .evidence import fit_constant, fit_exact
 from .fitted import FittedModel
 from .rows import Rows
 from .starting import start_from_labels, take_over
@@ -66,10 +67,13 @@ def fit_family(
     preset = get(name)
     settings = preset.settings(settings)
     tf.random.set_seed(seed)
-    tails = None
-    if name in EXACT:
-        model, settings, tails = fit_exact(name, train, settings, seed, seconds, most_seconds)
-        report: dict[str, float] = {"rows": int(model.inputs.shape[0])}
+    errors: Errors | None = None
+    if name == CONSTANT:
+        model, errors = fit_constant(name, train, settings, seed, seconds)
+        report: dict[str, float] = {"rows": len(train.X)}
+    elif name in EXACT:
+        model, settings, errors = fit_exact(name, train, settings, seed, seconds, most_seconds)
+        report = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
             train = train.repeated(name)
@@ -98,7 +102,7 @@ def fit_family(
         gpflow.config.default_jitter(),
         model,
         report,
-        tails,
+        errors,
     )
 
 

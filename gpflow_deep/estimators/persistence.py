@@ -34,7 +34,7 @@ from .warping import Warping
 __all__ = ["check_output", "load", "load_notes", "save"]
 
 _METADATA, _ARRAYS = "metadata.json", "arrays.npz"
-_FORMAT = 3
+_FORMAT = 4
 _PACKAGES = ("gpflow_deep", "gpflow", "scikit-learn", "tensorflow", "numpy")
 _CLASSES = {c.__name__: c for c in (DeepGPRegressor, DeepGPClassifier)}
 _SCALING = ("X_mean", "X_scale", "Y_mean", "Y_scale")

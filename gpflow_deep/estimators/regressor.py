@@ -240,8 +240,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         return warping
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Of observations over the rows: the functions', and on the diagonal the variance with the noise."""
-        moments = [member.predict_f(inputs) for member in self.members_]
+        """Of observations over the rows; the diagonal is known."""
+        moments = [member.joint_moments(inputs) for member in self.members_]
         mean = sum(w * m for w, (m, _) in zip(self.weights_, moments, strict=True))
         total = np.zeros([variance.shape[1], len(inputs), len(inputs)])
         for weight, (own, covariance) in zip(self.weights_, moments, strict=True):
@@ -270,7 +270,6 @@ def _observed(
     if member.settings.likelihood == "student-t":
         return F + likelihood.scale.numpy() * rng.standard_t(likelihood.df, size=F.shape)
     Y = F + np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(F.shape)
-    if member.tails is None:
+    if member.errors is None:
         return Y
-    means, _, _ = member.predict_f_mixture(inputs)  # of one component, like all that have tails
-    return means + np.sqrt(member.tails.draw((*F.shape[:2], 1), rng)) * (Y - means)
+    return member.errors.draw(inputs, *member.gaussian(inputs), Y, rng)

@@ -9,6 +9,8 @@ from scipy.special import softmax
 
 __all__ = ["Tails"]
 
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 _FACTORS = (0.1, 1.0, 10.0)  # of the variances at the start
 _ITERATIONS = 100
 
@@ -44,16 +46,28 @@ class Tails(NamedTuple):
         average = float(weights @ factors)
         return average, cls(tuple((factors / average).tolist()), tuple(weights.tolist()))
 
-    def mixture(
-        self, means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Components of observations with these tails: K times as many."""
-        return (
-            np.concatenate([means] * len(self.factors)),
-            np.concatenate([factor * variances for factor in self.factors]),
-            np.concatenate([log_weights + np.log(weight) for weight in self.weights]),
-        )
+    def mixture(self, X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Mixture:
+        """
+        Of observations, from a Gaussian prediction of them, both [N, P]: means [K, N, P], variances
+        [K, N, P], logarithms of weights [K].
+        """
+        factors = np.array(self.factors)[:, None, None]
+        return np.repeat(means[None], len(factors), axis=0), factors * variances, np.log(self.weights)
 
-    def draw(self, shape: tuple[int, ...], rng: np.random.RandomState) -> np.ndarray:
-        """Factors drawn at random."""
-        return rng.choice(self.factors, size=shape, p=self.weights)
+    def draw(
+        self,
+        X: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        Y: np.ndarray,
+        rng: np.random.RandomState,
+    ) -> np.ndarray:
+        """Of observations, from draws Y [S, N, P] of a Gaussian prediction of them."""
+        factors = rng.choice(self.factors, size=(*Y.shape[:2], 1), p=self.weights)
+        return means + np.sqrt(factors) * (Y - means)
+
+    def moments(
+        self, X: np.ndarray, means: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [N, P] and covariance over the rows [P, N, N] of such draws, from the prediction's: the same."""
+        return means, covariance

@@ -28,7 +28,7 @@ from .parts import ard_kernel, compute_dtype, likelihood_and_outputs
 from .registry import register
 from .settings import Settings
 
-__all__ = ["ExactGP", "exact_gp", "rough_gp"]
+__all__ = ["ExactGP", "constant", "exact_gp", "rough_gp"]
 
 #: Mean and deviation of the logarithm of the noise variance of standardised targets.
 _LOG_NOISE = (-4.0, 1.0)
@@ -187,16 +187,13 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def leave_one_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Of the targets of each row predicted from all others, squared errors in units of the predicted
-        variances [N, P], and log densities, the sum of all outputs' [N] (Sundararajan & Keerthi 2001;
-        Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
+        Of each row predicted from all others: target minus mean [N, P], and the variance [N, 1] (Sundararajan
+        & Keerthi 2001; Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
         """
         scale, alpha = self._factorise()
-        inverse, residuals = _invert(scale, alpha)
-        precisions = tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
-        errors = tf.square(residuals) / precisions
-        log_densities = 0.5 * (tf.math.log(precisions / (2.0 * np.pi)) - errors)
-        return errors, tf.reduce_sum(log_densities, axis=1)
+        inverse, weights = _invert(scale, alpha)
+        variances = 1.0 / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+        return variances * weights, variances
 
 
 def _invert(scale: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -269,3 +266,21 @@ def rough_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     """
     del seed
     return _exact_gp(X, Y, settings)
+
+
+@register("constant", max_layers=1)
+def constant(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
+    """
+    A constant and noise: what any use of the inputs has to be better than.
+
+    All rows are one, of the mean target. The estimators describe the errors by a random forest of the inputs,
+    where that predicts them better: for targets that no GP is like.
+    """
+    del seed
+    if settings.likelihood != "gaussian":
+        raise ValueError(
+            f"likelihood: expected gaussian for a constant, got {settings.likelihood}."
+        )
+    likelihood, _ = likelihood_and_outputs(Y, settings)
+    row = tuple(np.mean(array, axis=0, keepdims=True) for array in (X, Y))
+    return ExactGP(row, gpflow.kernels.Constant(), likelihood, np.array([len(X)], X.dtype))

@@ -12,7 +12,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     import numpy as np  # which the command line's help has no time for
 
-__all__ = ["EXACT", "Builder", "Preset", "build", "get", "names", "register"]
+__all__ = ["CONSTANT", "EXACT", "Builder", "Preset", "build", "get", "names", "register"]
 
 Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 """
@@ -23,8 +23,9 @@ Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 1
 """
 
+CONSTANT = "constant"
 #: The presets that are exact GPs.
-EXACT = ("gp", "rough-gp")
+EXACT = ("gp", "rough-gp", CONSTANT)
 #: Those that travel by learned sites and are trained for their predictive density.
 SITES = frozenset({"dspp", "ppgpr"})
 

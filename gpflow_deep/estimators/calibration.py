@@ -1,0 +1,128 @@
+"""What the errors of an exact GP are like, by each row predicted from the others."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gpflow_deep import metrics
+from gpflow_deep.presets.exact import ExactGP
+
+from .forest import ErrorForest, beside_predictions
+from .rows import Rows
+from .tails import Mixture, Tails
+
+__all__ = ["Errors", "Predicted", "calibrate", "left_out", "predicted"]
+
+_LEAF, _LARGER_LEAF = 3, 10  # least rows
+_FEWEST_ROWS = 100  # that a forest is grown on
+_CONSTANT = 1e-6  # what predictions that are all the same may differ by
+
+
+class Errors(Protocol):
+    """What is made of a GP's Gaussian predictions of observations: `Tails` or `ErrorForest`."""
+
+    def mixture(self, X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Mixture:
+        """The distribution at each row."""
+
+    def draw(
+        self,
+        X: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        Y: np.ndarray,
+        rng: np.random.RandomState,
+    ) -> np.ndarray:
+        """Draws, from those of the predictions."""
+
+    def moments(
+        self, X: np.ndarray, means: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance over the rows, from those of the predictions."""
+
+
+class Predicted(NamedTuple):
+    """Rows, and a GP's predictions of what was observed there."""
+
+    X: np.ndarray
+    residuals: np.ndarray  # [N, P]
+    means: np.ndarray  # [N, P]
+    variances: np.ndarray  # of one observation, [N, 1]
+    weights: np.ndarray
+
+
+def left_out(model: ExactGP) -> Predicted:
+    """A GP's own rows, each predicted from the others."""
+    residuals, variances = (np.asarray(array, np.float64) for array in model.leave_one_out())
+    Y, weights = (np.asarray(v, np.float64) for v in (model.targets, model.weights))
+    # A row of w observations is one of variance noise / w.
+    noise = float(model.likelihood.variance.numpy()) * (1.0 - 1.0 / weights[:, None])
+    return Predicted(model.inputs.numpy(), residuals, Y - residuals, variances + noise, weights)
+
+
+def predicted(model: ExactGP, rows: Rows) -> Predicted:
+    """Other rows."""
+    means, variances = (np.asarray(v, np.float64) for v in model.posterior().predict_y(rows.X))
+    weights = rows.weights.astype(np.float64)
+    return Predicted(rows.X, rows.Y - means, means, variances[:, :1], weights)
+
+
+def calibrate(
+    model: ExactGP, *rows: Predicted, seed: int, seconds: float = np.inf
+) -> Tails | ErrorForest:
+    """
+    The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
+    than a Gaussian's, or are of another size and shape here than there. All variances get the factor that is
+    best for rows predicted from the others. Then a forest describes the errors by the inputs, or by these
+    and the predictions, where rows that trees were not grown on are more likely so than by the same tails
+    everywhere, beyond what may be chance.
+
+    :param model: whose variances are changed.
+    :param rows: those to go by.
+    :param seed: of the forest's draws.
+    :param seconds: after which no further forest is tried.
+    """
+    started = time.perf_counter()
+    X, residuals, means, variances, weights = map(np.concatenate, zip(*rows, strict=True))
+    errors = residuals / np.sqrt(variances)
+    factor, tails = Tails.of(np.square(errors), weights)
+    factor = _scale(model, factor)
+    if len(errors) < _FEWEST_ROWS:
+        return tails
+    errors /= np.sqrt(factor)
+    forests: list[tuple[float, ErrorForest]] = []
+    zero, one = np.zeros_like(errors), np.ones_like(errors)
+    usual = metrics.log_density(errors, *tails.mixture(X, zero, one))
+
+    def grow(predictions: bool, leaf: int) -> None:
+        inputs = beside_predictions(X, means, factor * variances) if predictions else X
+        forest, densities = ErrorForest.grow(
+            inputs, errors, weights, predicted=predictions, leaf=leaf, seed=seed
+        )
+        known = ~np.isnan(densities)
+        gain, counts = (densities - usual)[known], weights[known]
+        mean = np.average(gain, weights=counts)
+        error = np.sqrt(np.average(np.square(gain - mean), weights=counts) / len(gain))
+        if mean > error:
+            forests.append((float(mean), forest))
+
+    grow(False, _LEAF)
+    if np.ptp(means) > _CONSTANT and time.perf_counter() - started < seconds:
+        grow(True, _LEAF)
+    if time.perf_counter() - started < seconds:
+        best = max(forests, default=None, key=lambda forest: forest[0])
+        grow(best is not None and best[1].predicted, _LARGER_LEAF)
+    return max(forests, key=lambda forest: forest[0])[1] if forests else tails
+
+
+def _scale(model: ExactGP, factor: float) -> float:
+    """Multiply all variances: else the mean would change. The noise has a floor: the factor taken."""
+    noise = model.likelihood.variance
+    factor = max(
+        factor, 1.001 * float(model.likelihood.variance_lower_bound) / float(noise.numpy())
+    )
+    for variance in (model.kernel.variance, noise):
+        variance.assign(factor * variance)
+    return factor

@@ -1,0 +1,233 @@
+"""What errors are like depends on the inputs: a forest whose leaves hold means and variances of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.ensemble import RandomForestRegressor
+
+__all__ = ["ErrorForest", "beside_predictions"]
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_TREES = 64
+# Of errors, whose usual size is one.
+_WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
+_MOST_ROWS = 5000  # of a tree, and to judge by
+_COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
+
+
+class ErrorForest(NamedTuple):
+    """
+    Standardised errors given inputs: of each of T trees a Gaussian, by the leaf that the inputs fall in.
+
+    Regression trees for the mean (Breiman 2001) are grown to leaves of few rows, whose distribution is kept
+    (Meinshausen 2006, "Quantile regression forests"), here by two moments: what trees differ on gives the
+    mixture its jumps and skewness. All variances are wider by what is best for rows that a tree was not
+    grown on.
+
+    :param features: that nodes split on, [T, M], -1 for leaves.
+    :param thresholds: above which the second child follows, [T, M].
+    :param children: [T, M, 2].
+    :param means: of errors in leaves, [T, M, P].
+    :param variances: of errors in leaves, [T, M, P].
+    :param predicted: whether the predicted means [P] and the deviation of the first follow the inputs [D].
+    """
+
+    features: np.ndarray
+    thresholds: np.ndarray
+    children: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+    predicted: bool
+
+    @classmethod
+    def grow(
+        cls,
+        inputs: np.ndarray,
+        errors: np.ndarray,
+        weights: np.ndarray,
+        *,
+        predicted: bool,
+        leaf: int,
+        seed: int,
+    ) -> tuple[ErrorForest, np.ndarray]:
+        """
+        :param inputs: [N, D], or with predictions [N, D + P + 1].
+        :param errors: of usual size one, [N, P].
+        :param weights: how many observations each row is, [N].
+        :param predicted: which.
+        :param leaf: least number of rows of one.
+        :param seed: of the draws of rows.
+        :return: the forest, and log densities of rows by the trees that were not grown on them, [N]; NaN
+            where there are none.
+        """
+        grown = RandomForestRegressor(
+            _TREES,
+            min_samples_leaf=leaf,
+            max_samples=min(len(inputs), _MOST_ROWS),
+            random_state=seed,
+            n_jobs=-1,
+        ).fit(inputs, errors if errors.shape[1] > 1 else errors[:, 0], weights)
+        size = max(tree.tree_.node_count for tree in grown.estimators_)
+        features = np.full([_TREES, size], -1, np.int32)
+        thresholds = np.zeros([_TREES, size])
+        children = np.zeros([_TREES, size, 2], np.int32)
+        means = np.zeros([_TREES, size, errors.shape[1]])
+        variances = np.zeros_like(means)
+        judged = np.random.default_rng(seed).permutation(len(inputs))[:_MOST_ROWS]
+        unseen = np.zeros([_TREES, len(judged)], bool)
+        for t, rows in enumerate(grown.estimators_samples_):
+            tree = grown.estimators_[t].tree_
+            nodes, inner = slice(tree.node_count), tree.children_left >= 0
+            features[t, nodes] = np.where(inner, tree.feature, -1)
+            thresholds[t, nodes] = np.where(inner, tree.threshold, 0.0)
+            both = np.stack([tree.children_left, tree.children_right], axis=1)
+            children[t, nodes] = np.where(inner[:, None], both, 0)
+            leaves = tree.apply(inputs[rows].astype(np.float32))
+            means[t], variances[t] = _moments(leaves, errors[rows], weights[rows], size)
+            unseen[t] = ~np.isin(judged, rows)
+        forest = cls(features, thresholds, children, means, variances, predicted)
+        own, spread = forest._components(inputs[judged])
+        width, densities = _widened(own, spread, errors[judged], weights[judged], unseen)
+        all_densities = np.full(len(inputs), np.nan)
+        all_densities[judged] = densities
+        return forest._replace(variances=variances + width), all_densities
+
+    def mixture(self, X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Mixture:
+        """
+        Of observations, from a Gaussian prediction of them, both [N, P]: means [S, N, P], variances
+        [S, N, P], logarithms of weights [S]. Of one output, trees that nearly agree are one component, of
+        their mean and variance.
+        """
+        own, spread = self._of_observations(X, means, variances)
+        if means.shape[-1] == 1:
+            own, spread = _merged(own, spread)
+        return own, spread, np.full(len(own), -np.log(len(own)))
+
+    def draw(
+        self,
+        X: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        Y: np.ndarray,
+        rng: np.random.RandomState,
+    ) -> np.ndarray:
+        """Of observations, from draws Y [S, N, P] of a Gaussian prediction of them: by a tree each."""
+        own, spread = self._of_observations(X, means, variances)
+        tree = rng.randint(len(own), size=len(Y))
+        return own[tree] + np.sqrt(spread / variances)[tree] * (Y - means)
+
+    def moments(
+        self, X: np.ndarray, means: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [N, P] and covariance over the rows [P, N, N] of such draws, from the prediction's."""
+        variances = np.diagonal(covariance, axis1=1, axis2=2).T
+        own, spread = self._of_observations(X, means, variances)
+        scales, away = np.sqrt(spread / variances), own - own.mean(axis=0)
+        products = np.einsum("tip,tjp->pij", scales, scales) * covariance
+        products += np.einsum("tip,tjp->pij", away, away)
+        return own.mean(axis=0), products / len(own)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All there is of it, by name."""
+        return {name: np.asarray(value) for name, value in self._asdict().items()}
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, np.ndarray], num_inputs: int, num_outputs: int
+    ) -> ErrorForest:
+        """
+        The inverse of `arrays`.
+
+        :raises ValueError: where they are no trees of so many inputs and outputs.
+        """
+        forest = cls(**arrays)._replace(predicted=bool(arrays["predicted"]))
+        T, M = forest.features.shape
+        shapes = [array.shape for array in forest[:5]]
+        if shapes != [(T, M), (T, M), (T, M, 2), (T, M, num_outputs), (T, M, num_outputs)]:
+            raise ValueError(f"errors: expected arrays of shapes that agree, got {shapes}.")
+        if not all(np.isfinite(array).all() for array in forest[:5]):
+            raise ValueError("errors: expected finite values, got NaN or infinity.")
+        inner = forest.features >= 0
+        # Children come after their parents, so that every walk ends.
+        children, own = forest.children[inner], np.broadcast_to(np.arange(M), [T, M])[inner]
+        leads_on = ((children > own[:, None]) & (children < M)).all()
+        columns = num_inputs + (num_outputs + 1) * forest.predicted
+        if not (leads_on and (forest.features < columns).all() and (forest.variances >= 0.0).all()):
+            raise ValueError("errors: expected trees, got nodes that lead nowhere.")
+        return forest
+
+    def _of_observations(
+        self, X: np.ndarray, means: np.ndarray, variances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the trees, [T, N, P]."""
+        inputs = beside_predictions(X, means, variances) if self.predicted else X
+        own, spread = self._components(inputs)
+        return means + np.sqrt(variances) * own, variances * spread
+
+    def _components(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of errors, [T, N, P]."""
+        inputs = inputs.astype(np.float32)  # in which the thresholds were found
+        rows, trees = np.arange(len(inputs)), np.arange(len(self.features))[:, None]
+        nodes = np.zeros([len(self.features), len(inputs)], np.intp)
+        while (inner := (feature := self.features[trees, nodes]) >= 0).any():
+            right = inputs[rows, np.maximum(feature, 0)] > self.thresholds[trees, nodes]
+            nodes = np.where(inner, self.children[trees, nodes, right.astype(np.intp)], nodes)
+        return self.means[trees, nodes], self.variances[trees, nodes]
+
+
+def beside_predictions(X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Inputs of a forest that takes predictions, [N, D + P + 1]."""
+    return np.hstack([X, means, np.sqrt(variances[:, :1])])
+
+
+def _moments(
+    leaves: np.ndarray, errors: np.ndarray, weights: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of the errors in each of so many leaves, [M, P]; zero where there are none."""
+    counts = np.bincount(leaves, weights, size)[:, None]
+    safe = np.where(counts > 0.0, counts, 1.0)
+
+    def average(values: np.ndarray) -> np.ndarray:
+        sums = [np.bincount(leaves, weights * column, size) for column in values.T]
+        return np.stack(sums, axis=1) / safe
+
+    means = average(errors)
+    return means, average(np.square(errors - means[leaves]))
+
+
+def _widened(
+    means: np.ndarray,
+    variances: np.ndarray,
+    errors: np.ndarray,
+    weights: np.ndarray,
+    unseen: np.ndarray,
+) -> tuple[float, np.ndarray]:
+    """What to add to variances [T, N, P] for the best log density by unseen trees [T, N], and that, [N]."""
+    counts = unseen.sum(axis=0)
+    known = counts > 0
+    best: tuple[float, float, np.ndarray] = -np.inf, 1.0, np.full(len(errors), np.nan)
+    for width in _WIDTHS:
+        wide = variances + width**2
+        each = -0.5 * (np.log(2.0 * np.pi * wide) + np.square(errors - means) / wide).sum(axis=-1)
+        densities = np.full(len(errors), np.nan)
+        densities[known] = logsumexp(each[:, known], axis=0, b=unseen[:, known])
+        densities[known] -= np.log(counts[known])
+        mean = float(np.average(densities[known], weights=weights[known])) if known.any() else 0.0
+        if mean > best[0]:
+            best = mean, width**2, densities
+    return best[1:]
+
+
+def _merged(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fewer components of one output: neighbours, by their means, are one."""
+    order = np.argsort(means, axis=0)
+    means, variances = (np.take_along_axis(array, order, axis=0) for array in (means, variances))
+    shape = (_COMPONENTS, -1, *means.shape[1:])
+    means, variances = means.reshape(shape), variances.reshape(shape)
+    merged = means.mean(axis=1)
+    return merged, (variances + np.square(means - merged[:, None])).mean(axis=1)
