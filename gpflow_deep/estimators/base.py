@@ -236,8 +236,8 @@ class DeepGPEstimator(BaseEstimator):
         if member.name not in EXACT:
             return member
         if member.name == CONSTANT:
-            return replace(member, **dict(zip(("model", "errors"), fit_constant(
-                member.name, rows, member.settings, self.random_seed_), strict=True)))
+            constant = fit_constant(member.name, rows, member.settings, self.random_seed_)
+            return replace(member, model=constant[0], errors=constant[1])
         again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
         return member.with_model(again)
 

@@ -60,7 +60,7 @@ class FittedModel:
     :param jitter: GPflow's default jitter while it was fitted.
     :param model: the GPflow model.
     :param report: what its training came to.
-    :param errors: of its predictions of observations, which are one Gaussian each, in place of the model's own.
+    :param errors: what is made of its predictions of observations, one Gaussian each.
     """
 
     name: str

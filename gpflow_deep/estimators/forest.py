@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.special import logsumexp
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 __all__ = ["ErrorForest", "beside_predictions"]
 
@@ -65,34 +66,39 @@ class ErrorForest(NamedTuple):
         :return: the forest, and log densities of rows by the trees that were not grown on them, [N]; NaN
             where there are none.
         """
-        grown = RandomForestRegressor(
-            _TREES,
-            min_samples_leaf=leaf,
-            max_samples=min(len(inputs), _MOST_ROWS),
-            random_state=seed,
-            n_jobs=-1,
-        ).fit(inputs, errors if errors.shape[1] > 1 else errors[:, 0], weights)
-        size = max(tree.tree_.node_count for tree in grown.estimators_)
+        rng = np.random.default_rng(seed)
+        inputs = inputs.astype(np.float32)  # as scikit-learn does
+        shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
+        draws = []
+        for _ in range(_TREES):
+            rows = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
+            draws.append((*np.unique(rows, return_counts=True), int(rng.integers(2**31))))
+
+        def grow(rows: np.ndarray, counts: np.ndarray, seed: int) -> Any:
+            grown = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
+            return grown.fit(inputs[rows], errors[rows], counts).tree_
+
+        trees = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
+        size = max(tree.node_count for tree in trees)
         features = np.full([_TREES, size], -1, np.int32)
         thresholds = np.zeros([_TREES, size])
         children = np.zeros([_TREES, size, 2], np.int32)
         means = np.zeros([_TREES, size, errors.shape[1]])
         variances = np.zeros_like(means)
-        judged = np.random.default_rng(seed).permutation(len(inputs))[:_MOST_ROWS]
-        unseen = np.zeros([_TREES, len(judged)], bool)
-        for t, rows in enumerate(grown.estimators_samples_):
-            tree = grown.estimators_[t].tree_
+        judged = rng.permutation(len(inputs))[:_MOST_ROWS]
+        unseen = np.ones([_TREES, len(inputs)], bool)
+        for t, (tree, (rows, counts, _)) in enumerate(zip(trees, draws, strict=True)):
             nodes, inner = slice(tree.node_count), tree.children_left >= 0
             features[t, nodes] = np.where(inner, tree.feature, -1)
             thresholds[t, nodes] = np.where(inner, tree.threshold, 0.0)
             both = np.stack([tree.children_left, tree.children_right], axis=1)
             children[t, nodes] = np.where(inner[:, None], both, 0)
-            leaves = tree.apply(inputs[rows].astype(np.float32))
-            means[t], variances[t] = _moments(leaves, errors[rows], weights[rows], size)
-            unseen[t] = ~np.isin(judged, rows)
+            leaves = tree.apply(inputs[rows])
+            means[t], variances[t] = _moments(leaves, errors[rows], counts, size)
+            unseen[t, rows] = False
         forest = cls(features, thresholds, children, means, variances, predicted)
         own, spread = forest._components(inputs[judged])
-        width, densities = _widened(own, spread, errors[judged], weights[judged], unseen)
+        width, densities = _widened(own, spread, errors[judged], weights[judged], unseen[:, judged])
         all_densities = np.full(len(inputs), np.nan)
         all_densities[judged] = densities
         return forest._replace(variances=variances + width), all_densities
@@ -145,7 +151,8 @@ class ErrorForest(NamedTuple):
 
         :raises ValueError: where they are no trees of so many inputs and outputs.
         """
-        forest = cls(**arrays)._replace(predicted=bool(arrays["predicted"]))
+        trees = {name: arrays[name] for name in cls._fields[:-1]}
+        forest = cls(**trees, predicted=bool(arrays["predicted"]))
         T, M = forest.features.shape
         shapes = [array.shape for array in forest[:5]]
         if shapes != [(T, M), (T, M), (T, M, 2), (T, M, num_outputs), (T, M, num_outputs)]:

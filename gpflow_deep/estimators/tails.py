@@ -52,7 +52,11 @@ class Tails(NamedTuple):
         [K, N, P], logarithms of weights [K].
         """
         factors = np.array(self.factors)[:, None, None]
-        return np.repeat(means[None], len(factors), axis=0), factors * variances, np.log(self.weights)
+        return (
+            np.repeat(means[None], len(factors), axis=0),
+            factors * variances,
+            np.log(self.weights),
+        )
 
     def draw(
         self,
@@ -69,5 +73,5 @@ class Tails(NamedTuple):
     def moments(
         self, X: np.ndarray, means: np.ndarray, covariance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean [N, P] and covariance over the rows [P, N, N] of such draws, from the prediction's: the same."""
+        """Mean [N, P] and covariance over the rows [P, N, N] of such draws: the prediction's."""
         return means, covariance

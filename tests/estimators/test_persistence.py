@@ -154,7 +154,7 @@ def _set_array(name: str, value: Any) -> Callable[[dict, dict], None]:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda m, a: m.update(format=2), "in format 3, got format 2"),
+        (lambda m, a: m.update(format=2), "in format 4, got format 2"),
         (lambda m, a: m.pop("class"), "damaged"),
         (lambda m, a: m["members"][0]["settings"].update(depth=3), "damaged"),
         (lambda m, a: m["members"][0].update(name="gp"), "parameters of the model"),

@@ -19,7 +19,7 @@ def test_tails_of_heavy_errors_predict_new_ones() -> None:
     factor, tails = Tails.of(Y**2, np.ones(3000))
     np.testing.assert_allclose(np.dot(tails.factors, tails.weights), 1.0)
     assert 0.5 * np.mean(Y**2) < factor < 1.5 * np.mean(Y**2)
-    mixture = tails.mixture(np.zeros((1, 3000, 1)), np.full((1, 3000, 1), factor), np.zeros(1))
+    mixture = tails.mixture(Y, np.zeros((3000, 1)), np.full((3000, 1), factor))
     density = metrics.log_density(new, *mixture).mean()
     gaussian = stats.norm.logpdf(new, scale=np.sqrt(factor)).mean()
     assert density > gaussian + 0.15
@@ -30,7 +30,7 @@ def test_tails_of_heavy_errors_predict_new_ones() -> None:
 def test_tails_of_gaussian_errors_are_gaussian() -> None:
     Y = np.random.default_rng(0).normal(size=(2000, 1))
     factor, tails = Tails.of(Y**2, np.ones(2000))
-    mixture = tails.mixture(np.zeros((1, 2000, 1)), np.full((1, 2000, 1), factor), np.zeros(1))
+    mixture = tails.mixture(Y, np.zeros((2000, 1)), np.full((2000, 1), factor))
     new = np.random.default_rng(1).normal(size=(2000, 1))
     assert metrics.log_density(new, *mixture).mean() > stats.norm.logpdf(new).mean() - 0.01
 

@@ -1,0 +1,234 @@
+"""Errors that depend on the inputs: forests, where they are taken, and what predictions make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeRegressor
+
+from gpflow_deep import metrics
+from gpflow_deep.estimators import DeepGPRegressor, load
+from gpflow_deep.estimators import forest as forest_module
+from gpflow_deep.estimators.calibration import Predicted, calibrate, left_out, predicted
+from gpflow_deep.estimators.evidence import fit_constant, fit_exact
+from gpflow_deep.estimators.forest import ErrorForest
+from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.estimators.tails import Tails
+from gpflow_deep.presets import get, recommended
+
+
+def _grown(
+    N: int = 400, P: int = 1, seed: int = 0, leaf: int = 3
+) -> tuple[np.ndarray, np.ndarray, ErrorForest, np.ndarray]:
+    """Errors whose deviation and mean jump with the first input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(N, 2))
+    high = X[:, :1] > 0
+    errors = np.where(high, 1.0, -0.5) + np.where(high, 1.0, 0.1) * rng.normal(size=(N, P))
+    forest, densities = ErrorForest.grow(
+        X, errors, np.ones(N), predicted=False, leaf=leaf, seed=seed
+    )
+    return X, errors, forest, densities
+
+
+@pytest.mark.parametrize("P", [1, 2])
+def test_its_trees_are_scikit_learns(monkeypatch: pytest.MonkeyPatch, P: int) -> None:
+    grown: list[DecisionTreeRegressor] = []
+    fit = DecisionTreeRegressor.fit
+    monkeypatch.setattr(
+        DecisionTreeRegressor, "fit", lambda self, *a: grown.append(self) or fit(self, *a)
+    )
+    _, _, forest, _ = _grown(P=P)
+    new = np.random.default_rng(1).uniform(-2, 2, size=(50, 2))
+    means, variances, _ = forest.mixture(new, np.zeros((50, P)), np.ones((50, P)))
+    theirs = np.stack([tree.predict(new).reshape(50, P) for tree in grown])
+    np.testing.assert_allclose(means.mean(axis=0), theirs.mean(axis=0), atol=1e-12)
+    if P == 1:
+        spread = np.stack([tree.tree_.impurity[tree.apply(new)] for tree in grown])[..., None]
+        total = spread.mean(axis=0) + theirs.var(axis=0)
+        width = (variances + np.square(means)).mean(axis=0) - np.square(means.mean(axis=0)) - total
+        np.testing.assert_allclose(width, width[0, 0], atol=1e-9)
+
+
+def test_rows_count_as_often_as_they_are() -> None:
+    """A row that counts for nothing, nearly, changes nothing."""
+    rng = np.random.default_rng(0)
+    X, errors = rng.uniform(size=(300, 1)), rng.normal(size=(300, 1))
+    wild = X[:, 0] > 0.5
+    errors[wild] += 10.0 * (np.arange(wild.sum()) % 2)[:, None]
+    weights = np.where(errors[:, 0] > 5.0, 1e-9, 1.0)
+    forest, _ = ErrorForest.grow(X, errors, weights, predicted=False, leaf=10, seed=0)
+    means, _, _ = forest.mixture(np.array([[0.75]]), np.zeros((1, 1)), np.ones((1, 1)))
+    assert abs(means.mean()) < 1.0
+
+
+def test_what_unseen_rows_say_holds_for_new_ones() -> None:
+    _, _, forest, densities = _grown(2000)
+    X, errors, _, _ = _grown(2000, seed=1)
+    new = metrics.log_density(errors, *forest.mixture(X, 0.0 * errors, np.ones_like(errors)))
+    assert np.isnan(densities).sum() < 5
+    # The true ones are -1.42 and 0.88.
+    assert abs(np.nanmean(densities) - new.mean()) < 0.05 and new.mean() > -0.45
+
+
+@settings(max_examples=10, deadline=None)
+@given(P=st.integers(1, 2), seed=st.integers(0, 2), scale=st.floats(0.1, 10.0))
+def test_mixture_draws_and_moments_agree(P: int, seed: int, scale: float) -> None:
+    X, _, forest, _ = _grown(100, P, seed, leaf=10)
+    rng = np.random.RandomState(seed)
+    X, means = X[:4], rng.normal(size=(4, P))
+    root = scale * rng.normal(size=(P, 4, 4))
+    covariance = root @ np.swapaxes(root, 1, 2)
+    variances = np.diagonal(covariance, axis1=1, axis2=2).T
+    mixture = forest.mixture(X, means, variances)
+    mean, joint = forest.moments(X, means, covariance)
+    for ours, theirs in zip(
+        metrics.mixture_moments(*mixture),
+        (mean, np.diagonal(joint, axis1=1, axis2=2).T),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs)
+    assert np.linalg.eigvalsh(joint).min() > -1e-9 * scale**2
+    S = 20_000
+    Y = means + np.einsum("pij,spj->sip", root, rng.normal(size=(S, P, 4)))
+    draws = forest.draw(X, means, variances, Y, rng)
+    for p in range(P):
+        found = np.cov(draws[..., p], rowvar=False)
+        np.testing.assert_allclose(found, joint[p], atol=0.06 * joint.max())
+
+
+def test_neighbours_that_are_merged_keep_moments_and_density(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, errors, forest, _ = _grown()
+    merged = forest.mixture(X, 0.0 * errors, np.ones_like(errors))
+    monkeypatch.setattr(forest_module, "_COMPONENTS", 64)
+    whole = forest.mixture(X, 0.0 * errors, np.ones_like(errors))
+    assert (len(merged[0]), len(whole[0])) == (16, 64)
+    for ours, theirs in zip(
+        metrics.mixture_moments(*merged), metrics.mixture_moments(*whole), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs)
+    difference = metrics.log_density(errors, *merged) - metrics.log_density(errors, *whole)
+    assert -0.06 < difference.mean() < 0.02
+
+
+def test_arrays_are_all_there_is() -> None:
+    X, errors, forest, _ = _grown()
+    again = ErrorForest.of_arrays(forest.arrays(), 2, 1)
+    for ours, theirs in zip(
+        forest.mixture(X, 0.0 * errors, np.ones_like(errors)),
+        again.mixture(X, 0.0 * errors, np.ones_like(errors)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_damaged_arrays_are_told() -> None:
+    _, _, forest, _ = _grown(100)
+    arrays = forest.arrays()
+    for name, value, told in (
+        ("children", 0 * arrays["children"], "lead nowhere"),
+        ("children", arrays["children"] + 10**6, "lead nowhere"),
+        ("features", arrays["features"] + 2, "lead nowhere"),
+        ("variances", -arrays["variances"], "lead nowhere"),
+        ("means", np.nan * arrays["means"], "NaN"),
+        ("thresholds", arrays["thresholds"][:, :3], "shapes"),
+    ):
+        with pytest.raises(ValueError, match=f"errors: .*{told}"):
+            ErrorForest.of_arrays({**arrays, name: value}, 2, 1)
+
+
+def _rows(N: int, noise: object, seed: int = 0) -> Rows:
+    """A sine with an error whose deviation is a function of the first input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(N, 2))
+    Y = np.sin(3 * X[:, :1]) + noise(X[:, :1]) * rng.normal(size=(N, 1))
+    return Rows(X, Y, np.ones(N))
+
+
+def test_a_forest_is_taken_where_errors_depend_on_inputs() -> None:
+    for noise, kind in (
+        (lambda x: 0.3 + 0.0 * x, Tails),
+        (lambda x: np.where(x > 0, 0.5, 0.02), ErrorForest),
+    ):
+        rows = _rows(300, noise)
+        _, _, errors = fit_exact("gp", rows, recommended("gp", *rows.X.shape), seed=0)
+        assert isinstance(errors, kind)
+
+
+def test_errors_that_the_predictions_tell_of() -> None:
+    """The deviation grows with what is predicted, and with the predicted deviation."""
+    rng = np.random.default_rng(0)
+    means, deviations = rng.normal(size=(1000, 1)), rng.uniform(0.5, 2.0, size=(1000, 1))
+    residuals = deviations * np.exp(means) * rng.normal(size=(1000, 1))
+    rows = Predicted(rng.normal(size=(1000, 3)), residuals, means, deviations**2, np.ones(1000))
+    model, _ = fit_constant(
+        "constant", _rows(100, np.ones_like), recommended("constant", 100, 2), seed=0
+    )
+    forest = calibrate(model, rows, seed=0)
+    assert isinstance(forest, ErrorForest) and forest.predicted
+    _, variances, _ = forest.mixture(rows.X[:2], np.array([[-1.0], [1.0]]), np.ones((2, 1)))
+    assert variances[:, 1].mean() > 10.0 * variances[:, 0].mean()
+
+
+def test_rows_left_out_and_other_rows() -> None:
+    rows, more = _rows(40, np.ones_like), _rows(30, np.ones_like, seed=1)
+    settings = recommended("gp", *rows.X.shape)
+    model = get("gp").build(rows.X, rows.Y, settings, 0)
+    model.weights.assign(1.0 + np.arange(40.0) % 3)
+    own, others = left_out(model), predicted(model, more)
+    rest = np.arange(40) != 7
+    without = get("gp").build(rows.X[rest], rows.Y[rest], settings, 0)
+    without.weights.assign(model.weights.numpy()[rest])
+    for found, X, Y, row in ((own, rows.X[[7]], rows.Y[7], 7), (others, more.X[[3]], more.Y[3], 3)):
+        mean, variance = (without if found is own else model).predict_y(X)
+        np.testing.assert_allclose(found.means[row], mean[0])
+        np.testing.assert_allclose(found.residuals[row], Y - mean[0])
+        np.testing.assert_allclose(found.variances[row], variance[0])
+
+
+def test_a_constant_of_rows_that_count_several_times() -> None:
+    rows = _rows(50, np.ones_like)
+    weighted = rows._replace(weights=1.0 + np.arange(50.0) % 2)
+    settings = recommended("constant", *rows.X.shape)
+    model, errors = fit_constant("constant", weighted, settings, seed=0)
+    mean, variance = model.predict_y(rows.X[:3])
+    expected = np.average(rows.Y[:, 0], weights=weighted.weights)
+    np.testing.assert_allclose(mean, np.full((3, 1), expected), rtol=0.03)
+    spread = np.average(np.square(rows.Y[:, 0] - expected), weights=weighted.weights)
+    np.testing.assert_allclose(variance, np.full((3, 1), spread), rtol=0.05)
+    assert isinstance(errors, Tails)
+
+
+@pytest.mark.parametrize("P", [1, 2])
+@pytest.mark.parametrize("float_name", ["float64", "float32"])
+def test_constant_on_boxes(P: int, float_name: str, tmp_path: Path) -> None:
+    """What trees are made for: all predictions agree, and are the same when loaded."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(400, 3))
+    f = 2.0 * (X[:, 0] > 0.3) - 1.5 * (X[:, 1] > X[:, 2])
+    y = np.squeeze(f[:, None] * (1.0 + np.arange(P)) + 0.1 * rng.normal(size=(400, P)))
+    model = DeepGPRegressor("constant", float=float_name, random_state=0).fit(X[:300], y[:300])
+    new, observed = X[300:], y[300:]
+    mixture = model.predict_mixture(new)
+    np.testing.assert_allclose(
+        model.log_density(new, observed),
+        metrics.log_density(observed.reshape(-1, P), *mixture),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    assert model.score(new, observed) > 0.8
+    mean, sd = model.predict(new[:5], return_std=True)
+    _, covariance = model.predict(new[:5], return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.einsum("ii...->i...", covariance)), sd, rtol=1e-5)
+    draws = model.sample_y(new[:5], 5000, random_state=0)
+    np.testing.assert_allclose(draws.mean(axis=-1), mean, atol=0.1)
+    np.testing.assert_allclose(draws.std(axis=-1), sd, rtol=0.1)
+    model.save(tmp_path / "fit")
+    for ours, theirs in zip(load(tmp_path / "fit").predict_mixture(new), mixture, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
