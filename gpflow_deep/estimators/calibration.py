@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,9 +15,19 @@ from .tails import Mixture, Tails
 
 __all__ = ["Errors", "Predicted", "calibrate", "left_out", "predicted"]
 
-_LEAF, _LARGER_LEAF = 3, 10  # least rows
 _FEWEST_ROWS = 100  # that a forest is grown on
+_TRIAL_ROWS = 1500  # by which its kind is chosen
 _CONSTANT = 1e-6  # what predictions that are all the same may differ by
+
+
+class _Kind(NamedTuple):
+    """Of a forest: what its inputs are, and the least rows of a leaf."""
+
+    predicted: bool
+    leaf: int
+
+
+_KINDS = _Kind(False, 3), _Kind(True, 3), _Kind(False, 10), _Kind(True, 10)
 
 
 class Errors(Protocol):
@@ -69,9 +78,7 @@ def predicted(model: ExactGP, rows: Rows) -> Predicted:
     return Predicted(rows.X, rows.Y - means, means, variances[:, :1], weights)
 
 
-def calibrate(
-    model: ExactGP, *rows: Predicted, seed: int, seconds: float = np.inf
-) -> Tails | ErrorForest:
+def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorForest:
     """
     The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
     than a Gaussian's, or are of another size and shape here than there. All variances get the factor that is
@@ -82,9 +89,7 @@ def calibrate(
     :param model: whose variances are changed.
     :param rows: those to go by.
     :param seed: of the forest's draws.
-    :param seconds: after which no further forest is tried.
     """
-    started = time.perf_counter()
     X, residuals, means, variances, weights = map(np.concatenate, zip(*rows, strict=True))
     errors = residuals / np.sqrt(variances)
     factor, tails = Tails.of(np.square(errors), weights)
@@ -92,29 +97,31 @@ def calibrate(
     if len(errors) < _FEWEST_ROWS:
         return tails
     errors /= np.sqrt(factor)
-    forests: list[tuple[float, ErrorForest]] = []
     zero, one = np.zeros_like(errors), np.ones_like(errors)
     usual = metrics.log_density(errors, *tails.mixture(X, zero, one))
+    few = np.random.default_rng(seed).permutation(len(errors))[:_TRIAL_ROWS]
 
-    def grow(predictions: bool, leaf: int) -> None:
-        inputs = beside_predictions(X, means, factor * variances) if predictions else X
+    def grow(kind: _Kind, rows: np.ndarray | slice) -> tuple[ErrorForest, float, float]:
+        """The forest of some rows, its average gain, and the error of that."""
+        inputs = X[rows]
+        if kind.predicted:
+            inputs = beside_predictions(inputs, means[rows], factor * variances[rows])
         forest, densities = ErrorForest.grow(
-            inputs, errors, weights, predicted=predictions, leaf=leaf, seed=seed
+            inputs, errors[rows], weights[rows], seed=seed, **kind._asdict()
         )
         known = ~np.isnan(densities)
-        gain, counts = (densities - usual)[known], weights[known]
-        mean = np.average(gain, weights=counts)
+        gain, counts = (densities - usual[rows])[known], weights[rows][known]
+        mean = float(np.average(gain, weights=counts))
         error = np.sqrt(np.average(np.square(gain - mean), weights=counts) / len(gain))
-        if mean > error:
-            forests.append((float(mean), forest))
+        return forest, mean, float(error)
 
-    grow(False, _LEAF)
-    if np.ptp(means) > _CONSTANT and time.perf_counter() - started < seconds:
-        grow(True, _LEAF)
-    if time.perf_counter() - started < seconds:
-        best = max(forests, default=None, key=lambda forest: forest[0])
-        grow(best is not None and best[1].predicted, _LARGER_LEAF)
-    return max(forests, key=lambda forest: forest[0])[1] if forests else tails
+    tried = [
+        (grow(kind, few)[1], kind)
+        for kind in _KINDS
+        if np.ptp(means) > _CONSTANT or not kind.predicted
+    ]
+    forest, gain, error = grow(max(tried)[1], slice(None))
+    return forest if gain > error else tails
 
 
 def _scale(model: ExactGP, factor: float) -> float:

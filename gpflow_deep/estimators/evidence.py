@@ -167,7 +167,7 @@ def fit_exact(
     known = [left_out(best)]
     if len(rows.X) > _MOST_ROWS:
         known.append(predicted(best, rows.take(order[_MOST_ROWS : 2 * _MOST_ROWS])))
-    errors = calibrate(best, *known, seed=seed, seconds=_LAST_TIME * limit)
+    errors = calibrate(best, *known, seed=seed)
     if settings.compute_dtype == "own":
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
@@ -189,9 +189,7 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
     return leading
 
 
-def fit_constant(
-    name: str, rows: Rows, settings: Settings, seed: int, seconds: float | None = None
-) -> tuple[ExactGP, Errors]:
+def fit_constant(name: str, rows: Rows, settings: Settings, seed: int) -> tuple[ExactGP, Errors]:
     """
     A constant, and what errors of it are like.
 
@@ -199,12 +197,9 @@ def fit_constant(
     :param rows: standardised.
     :param settings: name the floor of the noise.
     :param seed: of the draws of rows.
-    :param seconds: after a quarter of which errors are as they are found to be.
     """
     model = _model(name, rows, settings, seed)
-    limit = np.inf if seconds is None else seconds
-    errors = calibrate(model, predicted(model, rows), seed=seed, seconds=_LAST_TIME * limit)
-    return model, errors
+    return model, calibrate(model, predicted(model, rows), seed=seed)
 
 
 def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:

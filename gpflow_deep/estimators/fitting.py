@@ -69,7 +69,7 @@ def fit_family(
     tf.random.set_seed(seed)
     errors: Errors | None = None
     if name == CONSTANT:
-        model, errors = fit_constant(name, train, settings, seed, seconds)
+        model, errors = fit_constant(name, train, settings, seed)
         report: dict[str, float] = {"rows": len(train.X)}
     elif name in EXACT:
         model, settings, errors = fit_exact(name, train, settings, seed, seconds, most_seconds)

@@ -30,7 +30,8 @@ _SHALLOW = {
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
-_EQUAL_ROWS = 50.0  # for equal weights
+_EQUAL_ROWS = 50.0  # for nearly equal weights,
+_LEVEL = 4.0  # of which an e-th is for a member that is a fourth of a nat behind
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
 
@@ -213,13 +214,15 @@ def cross_validate(
     return tried.mixed()
 
 
-def _nearer_to_equal(weights: np.ndarray, num_rows: float) -> np.ndarray:
+def _nearer_to_equal(weights: np.ndarray, means: np.ndarray, num_rows: float) -> np.ndarray:
     """
-    What some rows say of weights, as if so many more had spoken for equal ones of all that have any: of few
-    rows they say little, and too much good of what was trained until it was best on them.
+    What some rows say of weights, as if so many more had spoken for nearly equal ones of all that have any:
+    of few rows they say little, and too much good of what was trained until it was best on them. What is far
+    behind in its mean log density has next to nothing of those.
     """
-    equal = (weights > 0.0) / np.sum(weights > 0.0)
-    return (num_rows * weights + _EQUAL_ROWS * equal) / (num_rows + _EQUAL_ROWS)
+    level = np.where(weights > 0.0, np.exp(_LEVEL * (means - means.max())), 0.0)
+    more = _EQUAL_ROWS * level / level.sum()
+    return (num_rows * weights + more) / (num_rows + _EQUAL_ROWS)
 
 
 class _Tried:
@@ -277,7 +280,8 @@ class _Tried:
         taken = starved if starved.all() else ~starved
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
-        weights = _nearer_to_equal(weights, float(np.sum(self._judged.weights)))
+        means = np.average(densities, axis=0, weights=self._judged.weights)
+        weights = _nearer_to_equal(weights, means, float(np.sum(self._judged.weights)))
         members: list[FittedModel] = []
         shares: list[float] = []
         tried: list[Candidate] = []
