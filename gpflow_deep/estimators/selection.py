@@ -214,7 +214,7 @@ def cross_validate(
     return tried.mixed()
 
 
-def _nearer_to_equal(weights: np.ndarray, means: np.ndarray, num_rows: float) -> np.ndarray:
+def _nearer_to_all(weights: np.ndarray, means: np.ndarray, num_rows: float) -> np.ndarray:
     """
     What some rows say of weights, as if so many more had spoken for nearly equal ones of all that have any:
     of few rows they say little, and too much good of what was trained until it was best on them. What is far
@@ -281,7 +281,7 @@ class _Tried:
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
         means = np.average(densities, axis=0, weights=self._judged.weights)
-        weights = _nearer_to_equal(weights, means, float(np.sum(self._judged.weights)))
+        weights = _nearer_to_all(weights, means, float(np.sum(self._judged.weights)))
         members: list[FittedModel] = []
         shares: list[float] = []
         tried: list[Candidate] = []
