@@ -228,18 +228,22 @@ class DeepGPEstimator(BaseEstimator):
             everything = distinct_rows(
                 *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
             )
-            self.members_ = [self._given(everything, member) for member in self.members_]
+            self.members_ = [
+                self._given(everything, len(train.X), member) for member in self.members_
+            ]
         self.report_ = [asdict(candidate) for candidate in tried_families]
 
-    def _given(self, rows: Rows, member: FittedModel) -> FittedModel:
+    def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
         """An exact GP needs no held-out rows any more: it takes them in without more training."""
         if member.name not in EXACT:
             return member
+        known = int(member.report["rows"])
+        most = known if known < trained_on else None
         if member.name == CONSTANT:
-            constant = fit_constant(member.name, rows, member.settings, self.random_seed_)
-            return replace(member, model=constant[0], errors=constant[1])
-        again = condition(member.name, member.model, rows, member.settings, self.random_seed_)
-        return member.with_model(again)
+            model, errors = fit_constant(rows, member.settings, self.random_seed_, most)
+            return replace(member, model=model, errors=errors)
+        model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
+        return replace(member, model=model)
 
     def _settings(
         self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float

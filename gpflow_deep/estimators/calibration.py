@@ -16,7 +16,7 @@ from .tails import Mixture, Tails
 __all__ = ["Errors", "Predicted", "calibrate", "left_out", "predicted"]
 
 _FEWEST_ROWS = 100  # that a forest is grown on
-_TRIAL_ROWS = 1500  # by which its kind is chosen
+_TRIAL_ROWS, _TRIAL_TREES, _TREES = 1000, 32, 64  # kinds are chosen by fewer
 _CONSTANT = 1e-6  # what predictions that are all the same may differ by
 
 
@@ -101,13 +101,13 @@ def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorFores
     usual = metrics.log_density(errors, *tails.mixture(X, zero, one))
     few = np.random.default_rng(seed).permutation(len(errors))[:_TRIAL_ROWS]
 
-    def grow(kind: _Kind, rows: np.ndarray | slice) -> tuple[ErrorForest, float, float]:
+    def grow(kind: _Kind, rows: np.ndarray | slice, trees: int) -> tuple[ErrorForest, float, float]:
         """The forest of some rows, its average gain, and the error of that."""
         inputs = X[rows]
         if kind.predicted:
             inputs = beside_predictions(inputs, means[rows], factor * variances[rows])
         forest, densities = ErrorForest.grow(
-            inputs, errors[rows], weights[rows], seed=seed, **kind._asdict()
+            inputs, errors[rows], weights[rows], seed=seed, trees=trees, **kind._asdict()
         )
         known = ~np.isnan(densities)
         gain, counts = (densities - usual[rows])[known], weights[rows][known]
@@ -116,11 +116,11 @@ def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorFores
         return forest, mean, float(error)
 
     tried = [
-        (grow(kind, few)[1], kind)
+        (grow(kind, few, _TRIAL_TREES)[1], kind)
         for kind in _KINDS
         if np.ptp(means) > _CONSTANT or not kind.predicted
     ]
-    forest, gain, error = grow(max(tried)[1], slice(None))
+    forest, gain, error = grow(max(tried)[1], slice(None), _TREES)
     return forest if gain > error else tails
 
 

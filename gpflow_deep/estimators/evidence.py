@@ -22,7 +22,7 @@ from gpflow_deep.presets.registry import CONSTANT
 from .calibration import Errors, calibrate, left_out, predicted
 from .rows import Rows
 
-__all__ = ["condition", "fit_constant", "fit_exact"]
+__all__ = ["condition", "fit_constant", "fit_exact", "most_rows"]
 
 _KERNELS = ("matern52", "matern32", "rbf")
 
@@ -48,6 +48,7 @@ _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
+_VERY_SHORT = 5.0  # seconds in which these are half as many
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
 # gets wrong: a thousandth of an observation's variance.
 _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
@@ -130,6 +131,7 @@ def fit_exact(
     longer = 1.0 if seconds is None or most_seconds is None else most_seconds / seconds
     order = np.random.default_rng(seed).permutation(len(rows.X))
     most = _ROWS if limit > _SHORT else _ROWS // 2
+    most_given = most_rows(seconds)
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
@@ -163,10 +165,10 @@ def fit_exact(
     best, settings = winner.model, winner.settings
     _assign(best, winner.values)
     if len(rows.X) > len(some.X):
-        best = condition(name, best, rows, settings, seed)
+        best = condition(name, best, rows, settings, seed, most_given)
     known = [left_out(best)]
-    if len(rows.X) > _MOST_ROWS:
-        known.append(predicted(best, rows.take(order[_MOST_ROWS : 2 * _MOST_ROWS])))
+    if len(rows.X) > most_given:
+        known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
     errors = calibrate(best, *known, seed=seed)
     if settings.compute_dtype == "own":
         settings = replace(settings, compute_dtype=_compute_dtype(best))
@@ -189,24 +191,40 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
     return leading
 
 
-def fit_constant(name: str, rows: Rows, settings: Settings, seed: int) -> tuple[ExactGP, Errors]:
+def fit_constant(
+    rows: Rows, settings: Settings, seed: int, most: int | None = None
+) -> tuple[ExactGP, Errors]:
     """
     A constant, and what errors of it are like.
 
-    :param name: of the preset.
     :param rows: standardised.
     :param settings: name the floor of the noise.
     :param seed: of the draws of rows.
+    :param most: how many rows, drawn at random, the errors are of; all by default.
     """
-    model = _model(name, rows, settings, seed)
-    return model, calibrate(model, predicted(model, rows), seed=seed)
+    model = _model(CONSTANT, rows, settings, seed)
+    some = np.random.default_rng(seed).permutation(len(rows.X))[:most]
+    return model, calibrate(model, predicted(model, rows.take(some)), seed=seed)
 
 
-def condition(name: str, model: ExactGP, rows: Rows, settings: Settings, seed: int) -> ExactGP:
-    """The same GP given other rows, or as many of them as it can take."""
-    if len(rows.X) > _MOST_ROWS:
+def most_rows(seconds: float | None) -> int:
+    """That a GP fitted in so many seconds predicts from."""
+    return _MOST_ROWS if seconds is None or seconds > _VERY_SHORT else _MOST_ROWS // 2
+
+
+def condition(
+    name: str,
+    model: ExactGP,
+    rows: Rows,
+    settings: Settings,
+    seed: int,
+    most: int | None = None,
+) -> ExactGP:
+    """The same GP given other rows, or as many of them as it can take; or so many."""
+    most = most or _MOST_ROWS
+    if len(rows.X) > most:
         order = np.random.default_rng(seed).permutation(len(rows.X))
-        rows = rows.take(np.sort(order[:_MOST_ROWS]))
+        rows = rows.take(np.sort(order[:most]))
     return _with_hyperparameters(_model(name, rows, settings, seed), model)
 
 

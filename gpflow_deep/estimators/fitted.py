@@ -120,10 +120,6 @@ class FittedModel:
         with precision(self.float_name, self.jitter):
             return np.asarray(self._cached().predict_f_samples(X, num_samples, full_cov=True))
 
-    def with_model(self, model: Any) -> FittedModel:
-        """The same with another model in the old one's place."""
-        return replace(self, model=model)
-
     def variables(self) -> dict[str, tf.Variable]:
         """The variables of the model, by the paths of its parameters."""
         return variables_of(self.model)

@@ -16,7 +16,7 @@ from gpflow_deep.presets import Settings, get, scheduled
 from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 
 from .calibration import Errors
-from .evidence import fit_constant, fit_exact
+from .evidence import fit_constant, fit_exact, most_rows
 from .fitted import FittedModel
 from .rows import Rows
 from .starting import start_from_labels, take_over
@@ -69,8 +69,11 @@ def fit_family(
     tf.random.set_seed(seed)
     errors: Errors | None = None
     if name == CONSTANT:
-        model, errors = fit_constant(name, train, settings, seed)
-        report: dict[str, float] = {"rows": len(train.X)}
+        most = len(train.X)
+        if most_rows(seconds) < most_rows(None):
+            most = min(most, most_rows(None))
+        model, errors = fit_constant(train, settings, seed, most)
+        report: dict[str, float] = {"rows": most}
     elif name in EXACT:
         model, settings, errors = fit_exact(name, train, settings, seed, seconds, most_seconds)
         report = {"rows": int(model.inputs.shape[0])}

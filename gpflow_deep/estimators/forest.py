@@ -14,7 +14,6 @@ __all__ = ["ErrorForest", "beside_predictions"]
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_TREES = 64
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
 _MOST_ROWS = 5000  # of a tree, and to judge by
@@ -54,6 +53,7 @@ class ErrorForest(NamedTuple):
         *,
         predicted: bool,
         leaf: int,
+        trees: int,
         seed: int,
     ) -> tuple[ErrorForest, np.ndarray]:
         """
@@ -62,6 +62,7 @@ class ErrorForest(NamedTuple):
         :param weights: how many observations each row is, [N].
         :param predicted: which.
         :param leaf: least number of rows of one.
+        :param trees: T, a multiple of sixteen.
         :param seed: of the draws of rows.
         :return: the forest, and log densities of rows by the trees that were not grown on them, [N]; NaN
             where there are none.
@@ -70,24 +71,24 @@ class ErrorForest(NamedTuple):
         inputs = inputs.astype(np.float32)  # as scikit-learn does
         shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
         draws = []
-        for _ in range(_TREES):
+        for _ in range(trees):
             rows = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
             draws.append((*np.unique(rows, return_counts=True), int(rng.integers(2**31))))
 
         def grow(rows: np.ndarray, counts: np.ndarray, seed: int) -> Any:
-            grown = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
-            return grown.fit(inputs[rows], errors[rows], counts).tree_
+            model = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
+            return model.fit(inputs[rows], errors[rows], counts).tree_
 
-        trees = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
-        size = max(tree.node_count for tree in trees)
-        features = np.full([_TREES, size], -1, np.int32)
-        thresholds = np.zeros([_TREES, size])
-        children = np.zeros([_TREES, size, 2], np.int32)
-        means = np.zeros([_TREES, size, errors.shape[1]])
+        grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
+        size = max(tree.node_count for tree in grown)
+        features = np.full([trees, size], -1, np.int32)
+        thresholds = np.zeros([trees, size])
+        children = np.zeros([trees, size, 2], np.int32)
+        means = np.zeros([trees, size, errors.shape[1]])
         variances = np.zeros_like(means)
         judged = rng.permutation(len(inputs))[:_MOST_ROWS]
-        unseen = np.ones([_TREES, len(inputs)], bool)
-        for t, (tree, (rows, counts, _)) in enumerate(zip(trees, draws, strict=True)):
+        unseen = np.ones([trees, len(inputs)], bool)
+        for t, (tree, (rows, counts, _)) in enumerate(zip(grown, draws, strict=True)):
             nodes, inner = slice(tree.node_count), tree.children_left >= 0
             features[t, nodes] = np.where(inner, tree.feature, -1)
             thresholds[t, nodes] = np.where(inner, tree.threshold, 0.0)

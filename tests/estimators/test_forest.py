@@ -30,7 +30,7 @@ def _grown(
     high = X[:, :1] > 0
     errors = np.where(high, 1.0, -0.5) + np.where(high, 1.0, 0.1) * rng.normal(size=(N, P))
     forest, densities = ErrorForest.grow(
-        X, errors, np.ones(N), predicted=False, leaf=leaf, seed=seed
+        X, errors, np.ones(N), predicted=False, leaf=leaf, trees=64, seed=seed
     )
     return X, errors, forest, densities
 
@@ -61,7 +61,7 @@ def test_rows_count_as_often_as_they_are() -> None:
     wild = X[:, 0] > 0.5
     errors[wild] += 10.0 * (np.arange(wild.sum()) % 2)[:, None]
     weights = np.where(errors[:, 0] > 5.0, 1e-9, 1.0)
-    forest, _ = ErrorForest.grow(X, errors, weights, predicted=False, leaf=10, seed=0)
+    forest, _ = ErrorForest.grow(X, errors, weights, predicted=False, leaf=10, trees=64, seed=0)
     means, _, _ = forest.mixture(np.array([[0.75]]), np.zeros((1, 1)), np.ones((1, 1)))
     assert abs(means.mean()) < 1.0
 
@@ -167,9 +167,7 @@ def test_errors_that_the_predictions_tell_of() -> None:
     means, deviations = rng.normal(size=(1000, 1)), rng.uniform(0.5, 2.0, size=(1000, 1))
     residuals = deviations * np.exp(means) * rng.normal(size=(1000, 1))
     rows = Predicted(rng.normal(size=(1000, 3)), residuals, means, deviations**2, np.ones(1000))
-    model, _ = fit_constant(
-        "constant", _rows(100, np.ones_like), recommended("constant", 100, 2), seed=0
-    )
+    model, _ = fit_constant(_rows(100, np.ones_like), recommended("constant", 100, 2), seed=0)
     forest = calibrate(model, rows, seed=0)
     assert isinstance(forest, ErrorForest) and forest.predicted
     _, variances, _ = forest.mixture(rows.X[:2], np.array([[-1.0], [1.0]]), np.ones((2, 1)))
@@ -196,7 +194,7 @@ def test_a_constant_of_rows_that_count_several_times() -> None:
     rows = _rows(50, np.ones_like)
     weighted = rows._replace(weights=1.0 + np.arange(50.0) % 2)
     settings = recommended("constant", *rows.X.shape)
-    model, errors = fit_constant("constant", weighted, settings, seed=0)
+    model, errors = fit_constant(weighted, settings, seed=0)
     mean, variance = model.predict_y(rows.X[:3])
     expected = np.average(rows.Y[:, 0], weights=weighted.weights)
     np.testing.assert_allclose(mean, np.full((3, 1), expected), rtol=0.03)
