@@ -16,7 +16,7 @@ from .tails import Mixture, Tails
 __all__ = ["Errors", "Predicted", "calibrate", "left_out", "predicted"]
 
 _FEWEST_ROWS = 100  # that a forest is grown on
-_TRIAL_ROWS, _TRIAL_TREES, _TREES = 1000, 32, 64  # kinds are chosen by fewer
+_TRIAL_ROWS, _TRIAL_TREES, _TREES = 3000, 32, 64  # kinds are chosen by fewer
 _CONSTANT = 1e-6  # what predictions that are all the same may differ by
 
 
