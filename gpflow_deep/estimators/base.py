@@ -205,6 +205,7 @@ class DeepGPEstimator(BaseEstimator):
                 seconds=budget.share(time),
                 most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
+                forest=self.model == "auto",  # who asks for a GP gets one
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,
             )

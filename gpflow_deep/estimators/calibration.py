@@ -78,7 +78,9 @@ def predicted(model: ExactGP, rows: Rows) -> Predicted:
     return Predicted(rows.X, rows.Y - means, means, variances[:, :1], weights)
 
 
-def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorForest:
+def calibrate(
+    model: ExactGP, *rows: Predicted, seed: int, forest: bool = True
+) -> Tails | ErrorForest:
     """
     The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
     than a Gaussian's, or are of another size and shape here than there. All variances get the factor that is
@@ -89,12 +91,13 @@ def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorFores
     :param model: whose variances are changed.
     :param rows: those to go by.
     :param seed: of the forest's draws.
+    :param forest: whether there may be one.
     """
     X, residuals, means, variances, weights = map(np.concatenate, zip(*rows, strict=True))
     errors = residuals / np.sqrt(variances)
     factor, tails = Tails.of(np.square(errors), weights)
     factor = _scale(model, factor)
-    if len(errors) < _FEWEST_ROWS:
+    if not forest or len(errors) < _FEWEST_ROWS:
         return tails
     errors /= np.sqrt(factor)
     zero, one = np.zeros_like(errors), np.ones_like(errors)
@@ -106,22 +109,22 @@ def calibrate(model: ExactGP, *rows: Predicted, seed: int) -> Tails | ErrorFores
         inputs = X[rows]
         if kind.predicted:
             inputs = beside_predictions(inputs, means[rows], factor * variances[rows])
-        forest, densities = ErrorForest.grow(
+        grown, densities = ErrorForest.grow(
             inputs, errors[rows], weights[rows], seed=seed, trees=trees, **kind._asdict()
         )
         known = ~np.isnan(densities)
         gain, counts = (densities - usual[rows])[known], weights[rows][known]
         mean = float(np.average(gain, weights=counts))
         error = np.sqrt(np.average(np.square(gain - mean), weights=counts) / len(gain))
-        return forest, mean, float(error)
+        return grown, mean, float(error)
 
     tried = [
         (grow(kind, few, _TRIAL_TREES)[1], kind)
         for kind in _KINDS
         if np.ptp(means) > _CONSTANT or not kind.predicted
     ]
-    forest, gain, error = grow(max(tried)[1], slice(None), _TREES)
-    return forest if gain > error else tails
+    best, gain, error = grow(max(tried)[1], slice(None), _TREES)
+    return best if gain > error else tails
 
 
 def _scale(model: ExactGP, factor: float) -> float:

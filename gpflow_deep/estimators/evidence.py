@@ -110,6 +110,7 @@ def fit_exact(
     seed: int,
     seconds: float | None = None,
     most_seconds: float | None = None,
+    forest: bool = True,
 ) -> tuple[ExactGP, Settings, Errors]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
@@ -125,6 +126,7 @@ def fit_exact(
     :param seed: of the draw of rows.
     :param seconds: for the evidence; below ten, of half as many rows.
     :param most_seconds: for it where it still rises fast, as many as `seconds` by default.
+    :param forest: whether errors may be described by the inputs.
     :return: the model, the settings with the kernel and the precision taken, and the errors.
     """
     started, limit = time.perf_counter(), np.inf if seconds is None else seconds
@@ -169,7 +171,7 @@ def fit_exact(
     known = [left_out(best)]
     if len(rows.X) > most_given:
         known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
-    errors = calibrate(best, *known, seed=seed)
+    errors = calibrate(best, *known, seed=seed, forest=forest)
     if settings.compute_dtype == "own":
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype

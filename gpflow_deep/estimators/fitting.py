@@ -42,6 +42,7 @@ def fit_family(
     seconds: float | None = None,
     most_seconds: float | None = None,
     start: FittedModel | None = None,
+    forest: bool = True,
     checkpoint_dir: Path | None = None,
     progress: bool = False,
 ) -> FittedModel:
@@ -59,6 +60,7 @@ def fit_family(
     :param seconds: not to be exceeded, but by an exact GP that still gains much.
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
+    :param forest: whether errors of an exact GP may be described by the inputs.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -75,7 +77,9 @@ def fit_family(
         model, errors = fit_constant(train, settings, seed, most)
         report: dict[str, float] = {"rows": most}
     elif name in EXACT:
-        model, settings, errors = fit_exact(name, train, settings, seed, seconds, most_seconds)
+        model, settings, errors = fit_exact(
+            name, train, settings, seed, seconds, most_seconds, forest
+        )
         report = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
