@@ -9,11 +9,11 @@ import numpy as np
 from gpflow_deep import metrics
 from gpflow_deep.presets.exact import ExactGP
 
-from .forest import ErrorForest, beside_predictions
-from .rows import Rows
+from .forest import ErrorForest
+from .rows import Predicted, Rows
 from .tails import Mixture, Tails
 
-__all__ = ["Errors", "Predicted", "calibrate", "left_out", "predicted"]
+__all__ = ["Errors", "calibrate", "left_out", "predicted"]
 
 _FEWEST_ROWS = 100  # that a forest is grown on
 _TRIAL_ROWS, _TRIAL_TREES, _TREES = 3000, 32, 64  # kinds are chosen by fewer
@@ -52,30 +52,20 @@ class Errors(Protocol):
         """Mean and covariance over the rows, from those of the predictions."""
 
 
-class Predicted(NamedTuple):
-    """Rows, and a GP's predictions of what was observed there."""
-
-    X: np.ndarray
-    residuals: np.ndarray  # [N, P]
-    means: np.ndarray  # [N, P]
-    variances: np.ndarray  # of one observation, [N, 1]
-    weights: np.ndarray
-
-
 def left_out(model: ExactGP) -> Predicted:
     """A GP's own rows, each predicted from the others."""
     residuals, variances = (np.asarray(array, np.float64) for array in model.leave_one_out())
     Y, weights = (np.asarray(v, np.float64) for v in (model.targets, model.weights))
     # A row of w observations is one of variance noise / w.
     noise = float(model.likelihood.variance.numpy()) * (1.0 - 1.0 / weights[:, None])
-    return Predicted(model.inputs.numpy(), residuals, Y - residuals, variances + noise, weights)
+    return Predicted(model.inputs.numpy(), Y - residuals, variances + noise, residuals, weights)
 
 
 def predicted(model: ExactGP, rows: Rows) -> Predicted:
     """Other rows."""
     means, variances = (np.asarray(v, np.float64) for v in model.posterior().predict_y(rows.X))
     weights = rows.weights.astype(np.float64)
-    return Predicted(rows.X, rows.Y - means, means, variances[:, :1], weights)
+    return Predicted(rows.X, means, variances[:, :1], rows.Y - means, weights)
 
 
 def calibrate(
@@ -93,38 +83,33 @@ def calibrate(
     :param seed: of the forest's draws.
     :param forest: whether there may be one.
     """
-    X, residuals, means, variances, weights = map(np.concatenate, zip(*rows, strict=True))
-    errors = residuals / np.sqrt(variances)
-    factor, tails = Tails.of(np.square(errors), weights)
-    factor = _scale(model, factor)
-    if not forest or len(errors) < _FEWEST_ROWS:
+    known = Predicted(*map(np.concatenate, zip(*rows, strict=True)))
+    squares = np.square(known.residuals) / known.variances
+    factor, tails = Tails.of(squares, known.weights)
+    known = known._replace(variances=_scale(model, factor) * known.variances)
+    if not forest or len(squares) < _FEWEST_ROWS:
         return tails
-    errors /= np.sqrt(factor)
-    zero, one = np.zeros_like(errors), np.ones_like(errors)
-    usual = metrics.log_density(errors, *tails.mixture(X, zero, one))
-    few = np.random.default_rng(seed).permutation(len(errors))[:_TRIAL_ROWS]
+    errors = known.residuals / np.sqrt(known.variances)
+    usual = metrics.log_density(errors, *tails.mixture(known.X, 0.0 * errors, 1.0 + 0.0 * errors))
 
-    def grow(kind: _Kind, rows: np.ndarray | slice, trees: int) -> tuple[ErrorForest, float, float]:
-        """The forest of some rows, its average gain, and the error of that."""
-        inputs = X[rows]
-        if kind.predicted:
-            inputs = beside_predictions(inputs, means[rows], factor * variances[rows])
-        grown, densities = ErrorForest.grow(
-            inputs, errors[rows], weights[rows], seed=seed, trees=trees, **kind._asdict()
-        )
-        known = ~np.isnan(densities)
-        gain, counts = (densities - usual[rows])[known], weights[rows][known]
-        mean = float(np.average(gain, weights=counts))
-        error = np.sqrt(np.average(np.square(gain - mean), weights=counts) / len(gain))
-        return grown, mean, float(error)
+    def gain(densities: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
+        """By log densities of some rows' errors, on average, and its standard error."""
+        there = ~np.isnan(densities)
+        gains, counts = (densities - usual[rows])[there], known.weights[rows][there]
+        mean = float(np.average(gains, weights=counts))
+        squares = np.average(np.square(gains - mean), weights=counts)
+        return mean, float(np.sqrt(squares / len(gains)))
 
-    tried = [
-        (grow(kind, few, _TRIAL_TREES)[1], kind)
-        for kind in _KINDS
-        if np.ptp(means) > _CONSTANT or not kind.predicted
-    ]
-    best, gain, error = grow(max(tried)[1], slice(None), _TREES)
-    return best if gain > error else tails
+    some = np.random.default_rng(seed).permutation(len(errors))[:_TRIAL_ROWS]
+    part, tried = known.take(some), []
+    for kind in _KINDS:
+        if np.ptp(known.means) > _CONSTANT or not kind.predicted:
+            _, densities = ErrorForest.grow(part, **kind._asdict(), trees=_TRIAL_TREES, seed=seed)
+            tried.append((gain(densities, some)[0], kind))
+    best = max(tried)[1]
+    grown, densities = ErrorForest.grow(known, **best._asdict(), trees=_TREES, seed=seed)
+    mean, error = gain(densities, np.arange(len(errors)))
+    return grown if mean > error else tails
 
 
 def _scale(model: ExactGP, factor: float) -> float:

@@ -10,13 +10,16 @@ from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.tree import DecisionTreeRegressor
 
-__all__ = ["ErrorForest", "beside_predictions"]
+from .rows import Predicted
+
+__all__ = ["ErrorForest"]
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
 _MOST_ROWS = 5000  # of a tree, and to judge by
+_NEARLY_ALL = 0.99  # of the rows
 _COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
 
 
@@ -29,11 +32,18 @@ class ErrorForest(NamedTuple):
     mixture its jumps and skewness. All variances are wider by what is best for rows that a tree was not
     grown on.
 
+    Trees say the same however far from all rows they are asked. So there the prediction's own variance is
+    taken for what it is: what it has beyond that of nearly all rows is added to the errors', and so is, for
+    inputs outside the rows' box, the squared distance times the usual variance; what trees say of the mean
+    fades.
+
     :param features: that nodes split on, [T, M], -1 for leaves.
     :param thresholds: above which the second child follows, [T, M].
     :param children: [T, M, 2].
     :param means: of errors in leaves, [T, M, P].
     :param variances: of errors in leaves, [T, M, P].
+    :param limits: of the inputs without predictions, least and largest, [2, D].
+    :param most: variance that predictions of nearly all rows have at most, [].
     :param predicted: whether the predicted means [P] and the deviation of the first follow the inputs [D].
     """
 
@@ -42,14 +52,14 @@ class ErrorForest(NamedTuple):
     children: np.ndarray
     means: np.ndarray
     variances: np.ndarray
+    limits: np.ndarray
+    most: np.ndarray
     predicted: bool
 
     @classmethod
     def grow(
         cls,
-        inputs: np.ndarray,
-        errors: np.ndarray,
-        weights: np.ndarray,
+        rows: Predicted,
         *,
         predicted: bool,
         leaf: int,
@@ -57,10 +67,8 @@ class ErrorForest(NamedTuple):
         seed: int,
     ) -> tuple[ErrorForest, np.ndarray]:
         """
-        :param inputs: [N, D], or with predictions [N, D + P + 1].
-        :param errors: of usual size one, [N, P].
-        :param weights: how many observations each row is, [N].
-        :param predicted: which.
+        :param rows: whose errors, in units of the predictions' deviations, are of usual size one.
+        :param predicted: whether predictions are inputs, too.
         :param leaf: least number of rows of one.
         :param trees: T, a multiple of sixteen.
         :param seed: of the draws of rows.
@@ -68,16 +76,20 @@ class ErrorForest(NamedTuple):
             where there are none.
         """
         rng = np.random.default_rng(seed)
+        weights, errors = rows.weights, rows.residuals / np.sqrt(rows.variances)
+        inputs = rows.X
+        if predicted:
+            inputs = _beside_predictions(rows.X, rows.means, rows.variances)
         inputs = inputs.astype(np.float32)  # as scikit-learn does
         shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
         draws = []
         for _ in range(trees):
-            rows = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
-            draws.append((*np.unique(rows, return_counts=True), int(rng.integers(2**31))))
+            drawn = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
+            draws.append((*np.unique(drawn, return_counts=True), int(rng.integers(2**31))))
 
-        def grow(rows: np.ndarray, counts: np.ndarray, seed: int) -> Any:
+        def grow(own: np.ndarray, counts: np.ndarray, seed: int) -> Any:
             model = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
-            return model.fit(inputs[rows], errors[rows], counts).tree_
+            return model.fit(inputs[own], errors[own], counts).tree_
 
         grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
         size = max(tree.node_count for tree in grown)
@@ -88,18 +100,20 @@ class ErrorForest(NamedTuple):
         variances = np.zeros_like(means)
         judged = rng.permutation(len(inputs))[:_MOST_ROWS]
         unseen = np.ones([trees, len(inputs)], bool)
-        for t, (tree, (rows, counts, _)) in enumerate(zip(grown, draws, strict=True)):
+        for t, (tree, (own, counts, _)) in enumerate(zip(grown, draws, strict=True)):
             nodes, inner = slice(tree.node_count), tree.children_left >= 0
             features[t, nodes] = np.where(inner, tree.feature, -1)
             thresholds[t, nodes] = np.where(inner, tree.threshold, 0.0)
             both = np.stack([tree.children_left, tree.children_right], axis=1)
             children[t, nodes] = np.where(inner[:, None], both, 0)
-            leaves = tree.apply(inputs[rows])
-            means[t], variances[t] = _moments(leaves, errors[rows], counts, size)
-            unseen[t, rows] = False
-        forest = cls(features, thresholds, children, means, variances, predicted)
-        own, spread = forest._components(inputs[judged])
-        width, densities = _widened(own, spread, errors[judged], weights[judged], unseen[:, judged])
+            leaves = tree.apply(inputs[own])
+            means[t], variances[t] = _moments(leaves, errors[own], counts, size)
+            unseen[t, own] = False
+        limits = np.stack([rows.X.min(axis=0), rows.X.max(axis=0)]).astype(np.float64)
+        most = np.asarray(np.quantile(rows.variances, _NEARLY_ALL))
+        forest = cls(features, thresholds, children, means, variances, limits, most, predicted)
+        components = forest._components(inputs[judged])
+        width, densities = _widened(*components, errors[judged], weights[judged], unseen[:, judged])
         all_densities = np.full(len(inputs), np.nan)
         all_densities[judged] = densities
         return forest._replace(variances=variances + width), all_densities
@@ -126,7 +140,7 @@ class ErrorForest(NamedTuple):
         """Of observations, from draws Y [S, N, P] of a Gaussian prediction of them: by a tree each."""
         own, spread = self._of_observations(X, means, variances)
         tree = rng.randint(len(own), size=len(Y))
-        return own[tree] + np.sqrt(spread / variances)[tree] * (Y - means)
+        return own[tree] + np.sqrt(spread[tree] / variances) * (Y - means)
 
     def moments(
         self, X: np.ndarray, means: np.ndarray, covariance: np.ndarray
@@ -155,10 +169,11 @@ class ErrorForest(NamedTuple):
         trees = {name: arrays[name] for name in cls._fields[:-1]}
         forest = cls(**trees, predicted=bool(arrays["predicted"]))
         T, M = forest.features.shape
-        shapes = [array.shape for array in forest[:5]]
-        if shapes != [(T, M), (T, M), (T, M, 2), (T, M, num_outputs), (T, M, num_outputs)]:
+        shapes = [array.shape for array in forest[:-1]]
+        leaves = (T, M, num_outputs)
+        if shapes != [(T, M), (T, M), (T, M, 2), leaves, leaves, (2, num_inputs), ()]:
             raise ValueError(f"errors: expected arrays of shapes that agree, got {shapes}.")
-        if not all(np.isfinite(array).all() for array in forest[:5]):
+        if not all(np.isfinite(array).all() for array in forest[:-1]):
             raise ValueError("errors: expected finite values, got NaN or infinity.")
         inner = forest.features >= 0
         # Children come after their parents, so that every walk ends.
@@ -173,9 +188,12 @@ class ErrorForest(NamedTuple):
         self, X: np.ndarray, means: np.ndarray, variances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of the trees, [T, N, P]."""
-        inputs = beside_predictions(X, means, variances) if self.predicted else X
+        inputs = _beside_predictions(X, means, variances) if self.predicted else X
         own, spread = self._components(inputs)
-        return means + np.sqrt(variances) * own, variances * spread
+        usual = np.minimum(variances, self.most)
+        outside = np.sum(np.square(X - np.clip(X, *self.limits)), axis=1, keepdims=True)
+        own = means + np.sqrt(usual) * own * usual / variances / (1.0 + outside)
+        return own, usual * (spread + outside) + variances - usual
 
     def _components(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of errors, [T, N, P]."""
@@ -188,7 +206,7 @@ class ErrorForest(NamedTuple):
         return self.means[trees, nodes], self.variances[trees, nodes]
 
 
-def beside_predictions(X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+def _beside_predictions(X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Inputs of a forest that takes predictions, [N, D + P + 1]."""
     return np.hstack([X, means, np.sqrt(variances[:, :1])])
 

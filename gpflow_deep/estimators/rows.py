@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Rows", "distinct_rows", "folds", "hold_out"]
+__all__ = ["Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
@@ -48,6 +48,20 @@ class Rows(NamedTuple):
         if not all(1 < len(column) <= _FEW_VALUES * len(self.Y) for column in values):
             return 0.0
         return float(min(np.diff(column).min() for column in values)) ** 2 / 12.0
+
+
+class Predicted(NamedTuple):
+    """Rows, and a GP's predictions of what was observed there."""
+
+    X: np.ndarray  # [N, D]
+    means: np.ndarray  # [N, P]
+    variances: np.ndarray  # of one observation, [N, 1]
+    residuals: np.ndarray  # [N, P]
+    weights: np.ndarray  # [N]
+
+    def take(self, rows: np.ndarray) -> Predicted:
+        """Some of the rows."""
+        return Predicted(*(array[rows] for array in self))
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:

@@ -13,12 +13,17 @@ from sklearn.tree import DecisionTreeRegressor
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, load
 from gpflow_deep.estimators import forest as forest_module
-from gpflow_deep.estimators.calibration import Predicted, calibrate, left_out, predicted
+from gpflow_deep.estimators.calibration import calibrate, left_out, predicted
 from gpflow_deep.estimators.evidence import fit_constant, fit_exact
 from gpflow_deep.estimators.forest import ErrorForest
-from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.estimators.rows import Predicted, Rows
 from gpflow_deep.estimators.tails import Tails
 from gpflow_deep.presets import get, recommended
+
+
+def _standard(X: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> Predicted:
+    """Rows of which a standard normal was predicted."""
+    return Predicted(X, 0.0 * errors, np.ones((len(X), 1)), errors, weights)
 
 
 def _grown(
@@ -30,7 +35,7 @@ def _grown(
     high = X[:, :1] > 0
     errors = np.where(high, 1.0, -0.5) + np.where(high, 1.0, 0.1) * rng.normal(size=(N, P))
     forest, densities = ErrorForest.grow(
-        X, errors, np.ones(N), predicted=False, leaf=leaf, trees=64, seed=seed
+        _standard(X, errors, np.ones(N)), predicted=False, leaf=leaf, trees=64, seed=seed
     )
     return X, errors, forest, densities
 
@@ -43,7 +48,7 @@ def test_its_trees_are_scikit_learns(monkeypatch: pytest.MonkeyPatch, P: int) ->
         DecisionTreeRegressor, "fit", lambda self, *a: grown.append(self) or fit(self, *a)
     )
     _, _, forest, _ = _grown(P=P)
-    new = np.random.default_rng(1).uniform(-2, 2, size=(50, 2))
+    new = np.random.default_rng(1).uniform(-0.9, 0.9, size=(50, 2))
     means, variances, _ = forest.mixture(new, np.zeros((50, P)), np.ones((50, P)))
     theirs = np.stack([tree.predict(new).reshape(50, P) for tree in grown])
     np.testing.assert_allclose(means.mean(axis=0), theirs.mean(axis=0), atol=1e-12)
@@ -61,7 +66,8 @@ def test_rows_count_as_often_as_they_are() -> None:
     wild = X[:, 0] > 0.5
     errors[wild] += 10.0 * (np.arange(wild.sum()) % 2)[:, None]
     weights = np.where(errors[:, 0] > 5.0, 1e-9, 1.0)
-    forest, _ = ErrorForest.grow(X, errors, weights, predicted=False, leaf=10, trees=64, seed=0)
+    rows = _standard(X, errors, weights)
+    forest, _ = ErrorForest.grow(rows, predicted=False, leaf=10, trees=64, seed=0)
     means, _, _ = forest.mixture(np.array([[0.75]]), np.zeros((1, 1)), np.ones((1, 1)))
     assert abs(means.mean()) < 1.0
 
@@ -166,7 +172,7 @@ def test_errors_that_the_predictions_tell_of() -> None:
     rng = np.random.default_rng(0)
     means, deviations = rng.normal(size=(1000, 1)), rng.uniform(0.5, 2.0, size=(1000, 1))
     residuals = deviations * np.exp(means) * rng.normal(size=(1000, 1))
-    rows = Predicted(rng.normal(size=(1000, 3)), residuals, means, deviations**2, np.ones(1000))
+    rows = Predicted(rng.normal(size=(1000, 3)), means, deviations**2, residuals, np.ones(1000))
     model, _ = fit_constant(_rows(100, np.ones_like), recommended("constant", 100, 2), seed=0)
     forest = calibrate(model, rows, seed=0)
     assert isinstance(forest, ErrorForest) and forest.predicted
@@ -230,3 +236,18 @@ def test_constant_on_boxes(P: int, float_name: str, tmp_path: Path) -> None:
     model.save(tmp_path / "fit")
     for ours, theirs in zip(load(tmp_path / "fit").predict_mixture(new), mixture, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_away_from_the_rows_there_is_the_prediction() -> None:
+    X, _, forest, _ = _grown()
+    near, far = np.array([[-0.5, 0.0]]), np.array([[-5.0, 0.0]])
+    mean, one = np.full((1, 1), 3.0), np.ones((1, 1))
+
+    def moments(X: np.ndarray, variance: float) -> tuple[float, float]:
+        found = metrics.mixture_moments(*forest.mixture(X, mean, variance * one))
+        return float(found[0][0, 0]), float(found[1][0, 0])
+
+    inside, outside, uncertain = moments(near, 1.0), moments(far, 1.0), moments(near, 100.0)
+    assert abs(inside[0] - 2.5) < 0.1 and inside[1] < 0.1
+    assert abs(outside[0] - 3.0) < 0.1 and outside[1] > 15.0  # four beyond
+    assert abs(uncertain[0] - 3.0) < 0.1 and 99.0 < uncertain[1] < 100.0
