@@ -16,7 +16,8 @@ from .tails import Mixture, Tails
 __all__ = ["Errors", "calibrate", "left_out", "predicted"]
 
 _FEWEST_ROWS = 100  # that a forest is grown on
-_TRIAL_ROWS, _TRIAL_TREES, _TREES = 3000, 32, 64  # kinds are chosen by fewer
+_TRIAL_ROWS = 3000  # by which its kind is chosen
+_LEAF, _LARGER_LEAF = 3, 10  # least rows of a leaf
 _CONSTANT = 1e-6  # what predictions that are all the same may differ by
 
 
@@ -27,7 +28,11 @@ class _Kind(NamedTuple):
     leaf: int
 
 
-_KINDS = _Kind(False, 3), _Kind(True, 3), _Kind(False, 10), _Kind(True, 10)
+class _Tried(NamedTuple):
+    gain: float  # in log density, on average
+    error: float  # of that
+    kind: _Kind
+    forest: ErrorForest
 
 
 class Errors(Protocol):
@@ -92,24 +97,25 @@ def calibrate(
     errors = known.residuals / np.sqrt(known.variances)
     usual = metrics.log_density(errors, *tails.mixture(known.X, 0.0 * errors, 1.0 + 0.0 * errors))
 
-    def gain(densities: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
-        """By log densities of some rows' errors, on average, and its standard error."""
+    order = np.random.default_rng(seed).permutation(len(errors))
+    some = order[:_TRIAL_ROWS]
+
+    def grow(kind: _Kind, rows: np.ndarray) -> _Tried:
+        forest, densities = ErrorForest.grow(known.take(rows), **kind._asdict(), seed=seed)
         there = ~np.isnan(densities)
         gains, counts = (densities - usual[rows])[there], known.weights[rows][there]
         mean = float(np.average(gains, weights=counts))
         squares = np.average(np.square(gains - mean), weights=counts)
-        return mean, float(np.sqrt(squares / len(gains)))
+        return _Tried(mean, float(np.sqrt(squares / len(gains))), kind, forest)
 
-    some = np.random.default_rng(seed).permutation(len(errors))[:_TRIAL_ROWS]
-    part, tried = known.take(some), []
-    for kind in _KINDS:
-        if np.ptp(known.means) > _CONSTANT or not kind.predicted:
-            _, densities = ErrorForest.grow(part, **kind._asdict(), trees=_TRIAL_TREES, seed=seed)
-            tried.append((gain(densities, some)[0], kind))
-    best = max(tried)[1]
-    grown, densities = ErrorForest.grow(known, **best._asdict(), trees=_TREES, seed=seed)
-    mean, error = gain(densities, np.arange(len(errors)))
-    return grown if mean > error else tails
+    tried = [grow(_Kind(False, _LEAF), some)]
+    if np.ptp(known.means) > _CONSTANT:
+        tried.append(grow(_Kind(True, _LEAF), some))
+    tried.append(grow(max(tried).kind._replace(leaf=_LARGER_LEAF), some))
+    best = max(tried)
+    if len(some) < len(order):
+        best = grow(best.kind, order)
+    return best.forest if best.gain > best.error else tails
 
 
 def _scale(model: ExactGP, factor: float) -> float:

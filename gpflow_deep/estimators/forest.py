@@ -19,6 +19,7 @@ Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
 _MOST_ROWS = 5000  # of a tree, and to judge by
+_TREES = 64
 _NEARLY_ALL = 0.99  # of the rows
 _COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
 
@@ -32,10 +33,9 @@ class ErrorForest(NamedTuple):
     mixture its jumps and skewness. All variances are wider by what is best for rows that a tree was not
     grown on.
 
-    Trees say the same however far from all rows they are asked. So there the prediction's own variance is
-    taken for what it is: what it has beyond that of nearly all rows is added to the errors', and so is, for
-    inputs outside the rows' box, the squared distance times the usual variance; what trees say of the mean
-    fades.
+    Trees say the same however far from all rows they are asked. So there what they say fades, and leaves the
+    prediction as it is: with the variance that it has beyond that of nearly all rows, and with the squared
+    distance of the inputs from the rows' box.
 
     :param features: that nodes split on, [T, M], -1 for leaves.
     :param thresholds: above which the second child follows, [T, M].
@@ -63,14 +63,12 @@ class ErrorForest(NamedTuple):
         *,
         predicted: bool,
         leaf: int,
-        trees: int,
         seed: int,
     ) -> tuple[ErrorForest, np.ndarray]:
         """
         :param rows: whose errors, in units of the predictions' deviations, are of usual size one.
         :param predicted: whether predictions are inputs, too.
         :param leaf: least number of rows of one.
-        :param trees: T, a multiple of sixteen.
         :param seed: of the draws of rows.
         :return: the forest, and log densities of rows by the trees that were not grown on them, [N]; NaN
             where there are none.
@@ -83,7 +81,7 @@ class ErrorForest(NamedTuple):
         inputs = inputs.astype(np.float32)  # as scikit-learn does
         shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
         draws = []
-        for _ in range(trees):
+        for _ in range(_TREES):
             drawn = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
             draws.append((*np.unique(drawn, return_counts=True), int(rng.integers(2**31))))
 
@@ -93,13 +91,13 @@ class ErrorForest(NamedTuple):
 
         grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
         size = max(tree.node_count for tree in grown)
-        features = np.full([trees, size], -1, np.int32)
-        thresholds = np.zeros([trees, size])
-        children = np.zeros([trees, size, 2], np.int32)
-        means = np.zeros([trees, size, errors.shape[1]])
+        features = np.full([_TREES, size], -1, np.int32)
+        thresholds = np.zeros([_TREES, size])
+        children = np.zeros([_TREES, size, 2], np.int32)
+        means = np.zeros([_TREES, size, errors.shape[1]])
         variances = np.zeros_like(means)
         judged = rng.permutation(len(inputs))[:_MOST_ROWS]
-        unseen = np.ones([trees, len(inputs)], bool)
+        unseen = np.ones([_TREES, len(inputs)], bool)
         for t, (tree, (own, counts, _)) in enumerate(zip(grown, draws, strict=True)):
             nodes, inner = slice(tree.node_count), tree.children_left >= 0
             features[t, nodes] = np.where(inner, tree.feature, -1)
@@ -192,8 +190,9 @@ class ErrorForest(NamedTuple):
         own, spread = self._components(inputs)
         usual = np.minimum(variances, self.most)
         outside = np.sum(np.square(X - np.clip(X, *self.limits)), axis=1, keepdims=True)
-        own = means + np.sqrt(usual) * own * usual / variances / (1.0 + outside)
-        return own, usual * (spread + outside) + variances - usual
+        share = usual / variances / (1.0 + outside)
+        own = means + share * np.sqrt(usual) * own
+        return own, variances + share * usual * (spread - 1.0)
 
     def _components(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of errors, [T, N, P]."""

@@ -135,7 +135,7 @@ def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:
     W, _ = _standardised(rows, warping)
     settings = replace(recommended("gp", *rows.X.shape), kernel="matern52")
     rows = rows._replace(Y=W)
-    model, settings, _ = fit_exact("gp", rows, settings, seed)
+    model, settings, _ = fit_exact("gp", rows, settings, seed, forest=False)
     return condition("gp", model, rows, settings, seed)  # which has the rows in their order
 
 

@@ -35,7 +35,7 @@ def _grown(
     high = X[:, :1] > 0
     errors = np.where(high, 1.0, -0.5) + np.where(high, 1.0, 0.1) * rng.normal(size=(N, P))
     forest, densities = ErrorForest.grow(
-        _standard(X, errors, np.ones(N)), predicted=False, leaf=leaf, trees=64, seed=seed
+        _standard(X, errors, np.ones(N)), predicted=False, leaf=leaf, seed=seed
     )
     return X, errors, forest, densities
 
@@ -67,7 +67,7 @@ def test_rows_count_as_often_as_they_are() -> None:
     errors[wild] += 10.0 * (np.arange(wild.sum()) % 2)[:, None]
     weights = np.where(errors[:, 0] > 5.0, 1e-9, 1.0)
     rows = _standard(X, errors, weights)
-    forest, _ = ErrorForest.grow(rows, predicted=False, leaf=10, trees=64, seed=0)
+    forest, _ = ErrorForest.grow(rows, predicted=False, leaf=10, seed=0)
     means, _, _ = forest.mixture(np.array([[0.75]]), np.zeros((1, 1)), np.ones((1, 1)))
     assert abs(means.mean()) < 1.0
 
@@ -249,5 +249,5 @@ def test_away_from_the_rows_there_is_the_prediction() -> None:
 
     inside, outside, uncertain = moments(near, 1.0), moments(far, 1.0), moments(near, 100.0)
     assert abs(inside[0] - 2.5) < 0.1 and inside[1] < 0.1
-    assert abs(outside[0] - 3.0) < 0.1 and outside[1] > 15.0  # four beyond
+    assert abs(outside[0] - 3.0) < 0.1 and 0.9 < outside[1] < 1.1
     assert abs(uncertain[0] - 3.0) < 0.1 and 99.0 < uncertain[1] < 100.0
