@@ -158,7 +158,7 @@ def test_it_is_better_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of GPs without forests of their errors, which know that noise grows with what is predicted."""
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
     monkeypatch.setattr(calibration, "_FEWEST_ROWS", 10**9)
-    options: dict[str, Any] = dict(steps=30, num_inducing=20, random_state=0)
+    options: dict[str, Any] = dict(steps=30, num_inducing=20, random_state=0, kernel="rbf")
     warped, plain = (
         DeepGPRegressor(warp=warp, **options).fit(*_skewed(300)) for warp in (True, False)
     )
