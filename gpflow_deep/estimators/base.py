@@ -25,10 +25,10 @@ from gpflow_deep.validation import (
 )
 
 from .evidence import condition, fit_constant
-from .fitted import FittedModel, Mixture, precision
+from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .limits import Limits
-from .rows import Rows, distinct_rows, hold_out
+from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
 from .warping import Warping

@@ -10,8 +10,8 @@ from gpflow_deep import metrics
 from gpflow_deep.presets.exact import ExactGP
 
 from .forest import ErrorForest
-from .rows import Predicted, Rows
-from .tails import Mixture, Tails
+from .rows import Mixture, Predicted, Rows
+from .tails import Tails
 
 __all__ = ["Errors", "calibrate", "left_out", "predicted"]
 

@@ -18,11 +18,10 @@ from gpflow_deep.presets.exact import ExactGP
 
 from .calibration import Errors
 from .forest import ErrorForest
+from .rows import Mixture
 from .tails import Tails
 
-__all__ = ["FittedModel", "Mixture", "precision", "variables_of"]
-
-Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+__all__ = ["FittedModel", "precision", "variables_of"]
 
 _ERRORS = ".errors."  # before the names of a forest's arrays
 _ROWS = 1000  # predicted at a time, so that memory does not grow with them

@@ -10,11 +10,9 @@ from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.tree import DecisionTreeRegressor
 
-from .rows import Predicted
+from .rows import Mixture, Predicted
 
 __all__ = ["ErrorForest"]
-
-Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)

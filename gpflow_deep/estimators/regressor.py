@@ -16,8 +16,8 @@ from gpflow_deep.metrics.arrays import probability_array
 from gpflow_deep.numerics.factorisations import FactorisationError
 
 from .base import DeepGPEstimator
-from .fitted import FittedModel, Mixture
-from .rows import Rows
+from .fitted import FittedModel
+from .rows import Mixture, Rows
 from .selection import Budget
 from .warping import Warping, choose_warping
 

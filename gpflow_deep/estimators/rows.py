@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
+__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
+
+
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]  # means, variances [S, N, P], log weights [S]
 
 
 class Rows(NamedTuple):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-__all__ = ["Tails"]
+from .rows import Mixture
 
-Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
+__all__ = ["Tails"]
 
 _FACTORS = (0.1, 1.0, 10.0)  # of the variances at the start
 _ITERATIONS = 100

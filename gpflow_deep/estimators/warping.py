@@ -13,7 +13,7 @@ from gpflow_deep.presets import recommended
 from gpflow_deep.presets.exact import ExactGP
 
 from .evidence import condition, fit_exact
-from .rows import Rows
+from .rows import Mixture, Rows
 from .scaling import standardisation
 
 __all__ = ["Warping", "choose_warping"]
@@ -27,8 +27,6 @@ _REFITS = 2
 # A standard normal as normals of deviation `_PART` about a grid of `_SPACING`: to 1e-4 of its density.
 _SPACING, _PART, _REACH = 0.5, 0.35, 9
 _LEAST_DEVIATION = 1e-9  # of the range, of what is beyond it
-
-Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Warping(NamedTuple):

@@ -231,12 +231,14 @@ def _log_normal(mean: float, sd: float) -> tfp.distributions.LogNormal:
     return tfp.distributions.LogNormal(*map(gpflow.utilities.to_default_float, (mean, sd)))
 
 
-def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
+def _gaussian(Y: np.ndarray, settings: Settings, what: str) -> gpflow.likelihoods.Gaussian:
     if settings.likelihood != "gaussian":
-        raise ValueError(
-            f"likelihood: expected gaussian for the exact GP, got {settings.likelihood}."
-        )
-    likelihood, _ = likelihood_and_outputs(Y, settings)
+        raise ValueError(f"likelihood: expected gaussian for {what}, got {settings.likelihood}.")
+    return likelihood_and_outputs(Y, settings)[0]
+
+
+def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
+    likelihood = _gaussian(Y, settings, "the exact GP")
     name = "matern52" if settings.kernel == "own" else settings.kernel
     kernel = ard_kernel(settings, X.shape[1], name)
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
@@ -277,10 +279,6 @@ def constant(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     where that predicts them better: for targets that no GP is like.
     """
     del seed
-    if settings.likelihood != "gaussian":
-        raise ValueError(
-            f"likelihood: expected gaussian for a constant, got {settings.likelihood}."
-        )
-    likelihood, _ = likelihood_and_outputs(Y, settings)
+    likelihood = _gaussian(Y, settings, "a constant")
     row = tuple(np.mean(array, axis=0, keepdims=True) for array in (X, Y))
     return ExactGP(row, gpflow.kernels.Constant(), likelihood, np.array([len(X)], X.dtype))
