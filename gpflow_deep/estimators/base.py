@@ -27,6 +27,7 @@ from gpflow_deep.validation import (
 from .evidence import condition, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
+from .labels import grow_label_forest
 from .limits import Limits
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
@@ -244,7 +245,11 @@ class DeepGPEstimator(BaseEstimator):
             model, errors = fit_constant(rows, member.settings, self.random_seed_, most)
             return replace(member, model=model, errors=errors)
         model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
-        return replace(member, model=model)
+        labels = member.labels
+        if labels is not None and self.model == "auto":
+            forest = grow_label_forest(model, labels.link, self.random_seed_)
+            labels = labels._replace(forest=forest)
+        return replace(member, model=model, labels=labels)
 
     def _settings(
         self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float

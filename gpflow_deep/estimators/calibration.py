@@ -58,12 +58,19 @@ class Errors(Protocol):
 
 
 def left_out(model: ExactGP) -> Predicted:
-    """A GP's own rows, each predicted from the others."""
+    """
+    A GP's own rows, each observation predicted from all others: where a row is several, those at the same
+    place and of the same target among them.
+    """
     residuals, variances = (np.asarray(array, np.float64) for array in model.leave_one_out())
     Y, weights = (np.asarray(v, np.float64) for v in (model.targets, model.weights))
-    # A row of w observations is one of variance noise / w.
-    noise = float(model.likelihood.variance.numpy()) * (1.0 - 1.0 / weights[:, None])
-    return Predicted(model.inputs.numpy(), Y - residuals, variances + noise, residuals, weights)
+    noise = float(model.likelihood.variance.numpy())
+    of_function = np.maximum(variances - noise / weights[:, None], 0.0)
+    # What w - 1 observations leave of the variance and of the residual that there are without any.
+    share = 1.0 / (1.0 + of_function * np.maximum(weights - 1.0, 0.0)[:, None] / noise)
+    residuals = share * residuals
+    X = np.asarray(model.inputs, np.float64)
+    return Predicted(X, Y - residuals, share * of_function + noise, residuals, weights)
 
 
 def predicted(model: ExactGP, rows: Rows) -> Predicted:
@@ -94,6 +101,7 @@ def calibrate(
     known = known._replace(variances=_scale(model, factor) * known.variances)
     if not forest or len(squares) < _FEWEST_ROWS:
         return tails
+    known = known.one_by_one()
     errors = known.residuals / np.sqrt(known.variances)
     usual = metrics.log_density(errors, *tails.mixture(known.X, 0.0 * errors, 1.0 + 0.0 * errors))
 

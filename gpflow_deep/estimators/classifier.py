@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from gpflow_deep.numerics.draws import quasi_normals
-
 from .base import DeepGPEstimator
 
 __all__ = ["DeepGPClassifier"]
-
-_DRAWS = 128  # of the functions of a component, at each row
 
 
 class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
@@ -25,8 +20,9 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     A Gaussian process classifier, deep where that pays; see `DeepGPRegressor` for the parameters.
 
     Two classes have one function and a probit likelihood, more a function each and a softmax. With
-    ``model="auto"`` a sparse GP and, from 200 rows on, a deep one are tried and mixed; both start from an
-    exact GP of the labels.
+    ``model="auto"`` and from 200 rows on an exact GP of the labels, with a link that is learned after it and
+    with a forest where that helps, a sparse GP and a deep one are tried and mixed; the latter two start from
+    an exact GP of the labels. Of fewer rows it is a sparse GP.
 
     Attributes beyond the regressor's: `classes_`.
 
@@ -69,7 +65,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         """Probabilities of the classes [N, C], in the order of `classes_`."""
         inputs = self._inputs(X)
         probabilities = sum(
-            weight * member_probabilities(member.predict_f_mixture(inputs), self._seed_of_draws())
+            weight * member.class_probabilities(inputs)
             for weight, member in zip(self.weights_, self.members_, strict=True)
         )
         return probabilities / probabilities.sum(axis=1, keepdims=True)
@@ -104,30 +100,3 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
 
     def _is_classifier(self) -> bool:
         return True
-
-    def _seed_of_draws(self) -> int:
-        return self.random_seed_ % 2**16
-
-
-def member_probabilities(
-    mixture: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int
-) -> np.ndarray:
-    """
-    Probabilities of C classes [N, C] from a mixture of functions: one, exact for the probit; or C, averaged
-    over draws, the same at all rows.
-
-    :param mixture: means [S, N, T], variances [S, N, T], log weights [S].
-    :param seed: of the draws.
-    """
-    means, variances, log_weights = mixture
-    weights = np.exp(np.asarray(log_weights, np.float64))
-    if means.shape[-1] == 1:
-        second = np.tensordot(weights, ndtr(means / np.sqrt(1.0 + variances)), 1)
-        # GPflow's link keeps probabilities off 0 and 1.
-        second = 1e-3 + (1.0 - 2e-3) * second
-        return np.hstack([1.0 - second, second])
-    (draws,) = quasi_normals(_DRAWS, [means.shape[-1]], seed)
-    deviations = np.sqrt(variances)
-    average = sum(softmax(means + z * deviations, axis=-1) for z in draws) / _DRAWS
-    probabilities: np.ndarray = np.tensordot(weights, average, 1)
-    return probabilities

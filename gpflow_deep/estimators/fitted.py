@@ -18,12 +18,13 @@ from gpflow_deep.presets.exact import ExactGP
 
 from .calibration import Errors
 from .forest import ErrorForest
+from .labels import Labels, class_probabilities
 from .rows import Mixture
 from .tails import Tails
 
 __all__ = ["FittedModel", "precision", "variables_of"]
 
-_ERRORS = ".errors."  # before the names of a forest's arrays
+_ERRORS, _LABELS = ".errors.", ".labels."  # before the names of their arrays
 _ROWS = 1000  # predicted at a time, so that memory does not grow with them
 
 
@@ -60,6 +61,7 @@ class FittedModel:
     :param model: the GPflow model.
     :param report: what its training came to.
     :param errors: what is made of its predictions of observations, one Gaussian each.
+    :param labels: what is made of an exact GP's predictions of labels.
     """
 
     name: str
@@ -72,6 +74,7 @@ class FittedModel:
     model: Any
     report: dict[str, float] = field(default_factory=dict)
     errors: Errors | None = None
+    labels: Labels | None = None
     _posterior: Any = field(default=None, init=False, repr=False)
 
     def predict_f_mixture(self, X: np.ndarray) -> Mixture:
@@ -88,6 +91,9 @@ class FittedModel:
         """Log density of new observations, [N]."""
         if self.errors is not None:
             return metrics.log_density(Y, *self.predict_y_mixture(X))
+        if self.labels is not None:
+            codes = Y.astype(np.intp)
+            return np.log(np.take_along_axis(self.class_probabilities(X), codes, axis=1))[:, 0]
         with precision(self.float_name, self.jitter):
             posterior = self._cached()
             return np.concatenate(
@@ -96,6 +102,14 @@ class FittedModel:
                     for x, y in zip(_parts(X), _parts(Y), strict=True)
                 ]
             )
+
+    def class_probabilities(self, X: np.ndarray) -> np.ndarray:
+        """Of a model of classes, [N, C]."""
+        seed = self.seed % 2**16
+        if self.labels is None:
+            return class_probabilities(*self.predict_f_mixture(X), seed)
+        labels = [self.labels.probabilities(x, *self.gaussian(x), seed) for x in _parts(X)]
+        return np.concatenate(labels)
 
     def gaussian(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of new observations, both [N, P], of a model that has one component."""
@@ -140,6 +154,8 @@ class FittedModel:
         arrays = {path: variable.numpy() for path, variable in self.variables().items()}
         if isinstance(self.errors, ErrorForest):
             arrays |= {_ERRORS + name: array for name, array in self.errors.arrays().items()}
+        if self.labels is not None:
+            arrays |= {_LABELS + name: array for name, array in self.labels.arrays().items()}
         return facts, arrays
 
     @classmethod
@@ -164,15 +180,16 @@ class FittedModel:
             cheap = replace(settings, inducing_init="kmeans")
             model = get(facts["name"]).build(X, Y, cheap, facts["seed"])
             fitted = cls(settings=settings, model=model, **facts)
-            forest = {path for path in arrays if path.startswith(_ERRORS)}
-            if forest:
-                own = {path.removeprefix(_ERRORS): arrays[path] for path in forest}
-                fitted.errors = ErrorForest.of_arrays(own, fitted.num_inputs, fitted.num_outputs)
+            errors, labels = _named(_ERRORS, arrays), _named(_LABELS, arrays)
+            sizes = fitted.num_inputs, fitted.num_outputs
+            if errors:
+                fitted.errors = ErrorForest.of_arrays(errors, *sizes)
             elif tails is not None:
                 fitted.errors = Tails(*map(tuple, tails))
-            _assign(
-                fitted.variables(), {path: arrays[path] for path in arrays if path not in forest}
-            )
+            if labels:
+                fitted.labels = Labels.of_arrays(labels, *sizes)
+            others = {p: a for p, a in arrays.items() if not p.startswith((_ERRORS, _LABELS))}
+            _assign(fitted.variables(), others)
         return fitted
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -206,6 +223,11 @@ def variables_of(model: Any) -> dict[str, tf.Variable]:
     """The variables of a model, by the paths of its parameters."""
     parameters = gpflow.utilities.parameter_dict(model)
     return {path: getattr(p, "unconstrained_variable", p) for path, p in parameters.items()}
+
+
+def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose paths start so, by the rest of these."""
+    return {p.removeprefix(prefix): a for p, a in arrays.items() if p.startswith(prefix)}
 
 
 def _parts(array: np.ndarray) -> list[np.ndarray]:

@@ -16,8 +16,9 @@ from gpflow_deep.presets import Settings, get, scheduled
 from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 
 from .calibration import Errors
-from .evidence import fit_constant, fit_exact, most_rows
+from .evidence import fit_constant, fit_exact, left_out_by_halves, most_rows
 from .fitted import FittedModel
+from .labels import Labels, grow_label_forest, link_of
 from .rows import Rows
 from .starting import start_from_labels, take_over
 from .weighted import weighted_rows
@@ -60,7 +61,7 @@ def fit_family(
     :param seconds: not to be exceeded, but by an exact GP that still gains much.
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
-    :param forest: whether errors of an exact GP may be described by the inputs.
+    :param forest: whether errors and labels of an exact GP may be described by the inputs.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -70,6 +71,7 @@ def fit_family(
     settings = preset.settings(settings)
     tf.random.set_seed(seed)
     errors: Errors | None = None
+    labels: Labels | None = None
     if name == CONSTANT:
         most = len(train.X)
         if most_rows(seconds) < most_rows(None):
@@ -80,6 +82,9 @@ def fit_family(
         model, settings, errors = fit_exact(
             name, train, settings, seed, seconds, most_seconds, forest
         )
+        if settings.likelihood in ("bernoulli", "softmax"):
+            link = link_of(left_out_by_halves(model, seed, seconds))
+            labels = Labels(link, grow_label_forest(model, link, seed) if forest else None)
         report = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
@@ -110,6 +115,7 @@ def fit_family(
         model,
         report,
         errors,
+        labels,
     )
 
 

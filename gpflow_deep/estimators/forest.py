@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.tree import DecisionTreeRegressor
 
 from .rows import Mixture, Predicted
+from .trees import Trees, away, grow_trees, known_by
 
 __all__ = ["ErrorForest"]
 
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
-_MOST_ROWS = 5000  # of a tree, and to judge by
-_TREES = 64
+_MOST_ROWS = 5000  # to judge by
 _NEARLY_ALL = 0.99  # of the rows
 _COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
 
@@ -35,9 +34,7 @@ class ErrorForest(NamedTuple):
     prediction as it is: with the variance that it has beyond that of nearly all rows, and with the squared
     distance of the inputs from the rows' box.
 
-    :param features: that nodes split on, [T, M], -1 for leaves.
-    :param thresholds: above which the second child follows, [T, M].
-    :param children: [T, M, 2].
+    :param trees: T of at most M nodes.
     :param means: of errors in leaves, [T, M, P].
     :param variances: of errors in leaves, [T, M, P].
     :param limits: of the inputs without predictions, least and largest, [2, D].
@@ -45,9 +42,7 @@ class ErrorForest(NamedTuple):
     :param predicted: whether the predicted means [P] and the deviation of the first follow the inputs [D].
     """
 
-    features: np.ndarray
-    thresholds: np.ndarray
-    children: np.ndarray
+    trees: Trees
     means: np.ndarray
     variances: np.ndarray
     limits: np.ndarray
@@ -76,40 +71,22 @@ class ErrorForest(NamedTuple):
         inputs = rows.X
         if predicted:
             inputs = _beside_predictions(rows.X, rows.means, rows.variances)
-        inputs = inputs.astype(np.float32)  # as scikit-learn does
-        shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
-        draws = []
-        for _ in range(_TREES):
-            drawn = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
-            draws.append((*np.unique(drawn, return_counts=True), int(rng.integers(2**31))))
 
-        def grow(own: np.ndarray, counts: np.ndarray, seed: int) -> Any:
-            model = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
-            return model.fit(inputs[own], errors[own], counts).tree_
+        def make(seed: int) -> DecisionTreeRegressor:
+            return DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
 
-        grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
-        size = max(tree.node_count for tree in grown)
-        features = np.full([_TREES, size], -1, np.int32)
-        thresholds = np.zeros([_TREES, size])
-        children = np.zeros([_TREES, size, 2], np.int32)
-        means = np.zeros([_TREES, size, errors.shape[1]])
-        variances = np.zeros_like(means)
+        trees, leaves = grow_trees(make, inputs, errors, weights, rng)
+        shape = (*trees.features.shape, errors.shape[1])
+        means, variances = np.zeros(shape), np.zeros(shape)
+        for t, own in enumerate(leaves):
+            means[t], variances[t] = _moments(own.nodes, errors[own.rows], own.counts, shape[1])
         judged = rng.permutation(len(inputs))[:_MOST_ROWS]
-        unseen = np.ones([_TREES, len(inputs)], bool)
-        for t, (tree, (own, counts, _)) in enumerate(zip(grown, draws, strict=True)):
-            nodes, inner = slice(tree.node_count), tree.children_left >= 0
-            features[t, nodes] = np.where(inner, tree.feature, -1)
-            thresholds[t, nodes] = np.where(inner, tree.threshold, 0.0)
-            both = np.stack([tree.children_left, tree.children_right], axis=1)
-            children[t, nodes] = np.where(inner[:, None], both, 0)
-            leaves = tree.apply(inputs[own])
-            means[t], variances[t] = _moments(leaves, errors[own], counts, size)
-            unseen[t, own] = False
+        unseen = ~known_by(leaves, len(inputs))[:, judged]
         limits = np.stack([rows.X.min(axis=0), rows.X.max(axis=0)]).astype(np.float64)
         most = np.asarray(np.quantile(rows.variances, _NEARLY_ALL))
-        forest = cls(features, thresholds, children, means, variances, limits, most, predicted)
+        forest = cls(trees, means, variances, limits, most, predicted)
         components = forest._components(inputs[judged])
-        width, densities = _widened(*components, errors[judged], weights[judged], unseen[:, judged])
+        width, densities = _widened(*components, errors[judged], weights[judged], unseen)
         all_densities = np.full(len(inputs), np.nan)
         all_densities[judged] = densities
         return forest._replace(variances=variances + width), all_densities
@@ -144,14 +121,16 @@ class ErrorForest(NamedTuple):
         """Mean [N, P] and covariance over the rows [P, N, N] of such draws, from the prediction's."""
         variances = np.diagonal(covariance, axis1=1, axis2=2).T
         own, spread = self._of_observations(X, means, variances)
-        scales, away = np.sqrt(spread / variances), own - own.mean(axis=0)
+        scales, shifts = np.sqrt(spread / variances), own - own.mean(axis=0)
         products = np.einsum("tip,tjp->pij", scales, scales) * covariance
-        products += np.einsum("tip,tjp->pij", away, away)
+        products += np.einsum("tip,tjp->pij", shifts, shifts)
         return own.mean(axis=0), products / len(own)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All there is of it, by name."""
-        return {name: np.asarray(value) for name, value in self._asdict().items()}
+        own = self._asdict()
+        trees = own.pop("trees")._asdict()
+        return {name: np.asarray(value) for name, value in (trees | own).items()}
 
     @classmethod
     def of_arrays(
@@ -162,22 +141,18 @@ class ErrorForest(NamedTuple):
 
         :raises ValueError: where they are no trees of so many inputs and outputs.
         """
-        trees = {name: arrays[name] for name in cls._fields[:-1]}
-        forest = cls(**trees, predicted=bool(arrays["predicted"]))
-        T, M = forest.features.shape
-        shapes = [array.shape for array in forest[:-1]]
-        leaves = (T, M, num_outputs)
-        if shapes != [(T, M), (T, M), (T, M, 2), leaves, leaves, (2, num_inputs), ()]:
+        trees = Trees(*(arrays[name] for name in Trees._fields))
+        own = {name: arrays[name] for name in cls._fields[1:-1]}
+        forest = cls(trees, **own, predicted=bool(arrays["predicted"]))
+        trees.check(num_inputs + (num_outputs + 1) * forest.predicted)
+        leaves = (*trees.features.shape, num_outputs)
+        shapes = [array.shape for array in own.values()]
+        if shapes != [leaves, leaves, (2, num_inputs), ()]:
             raise ValueError(f"errors: expected arrays of shapes that agree, got {shapes}.")
-        if not all(np.isfinite(array).all() for array in forest[:-1]):
+        if not all(np.isfinite(array).all() for array in (*own.values(), trees.thresholds)):
             raise ValueError("errors: expected finite values, got NaN or infinity.")
-        inner = forest.features >= 0
-        # Children come after their parents, so that every walk ends.
-        children, own = forest.children[inner], np.broadcast_to(np.arange(M), [T, M])[inner]
-        leads_on = ((children > own[:, None]) & (children < M)).all()
-        columns = num_inputs + (num_outputs + 1) * forest.predicted
-        if not (leads_on and (forest.features < columns).all() and (forest.variances >= 0.0).all()):
-            raise ValueError("errors: expected trees, got nodes that lead nowhere.")
+        if not (forest.variances >= 0.0).all():
+            raise ValueError("errors: expected variances of at least 0, got negative ones.")
         return forest
 
     def _of_observations(
@@ -187,19 +162,14 @@ class ErrorForest(NamedTuple):
         inputs = _beside_predictions(X, means, variances) if self.predicted else X
         own, spread = self._components(inputs)
         usual = np.minimum(variances, self.most)
-        outside = np.sum(np.square(X - np.clip(X, *self.limits)), axis=1, keepdims=True)
-        share = usual / variances / (1.0 + outside)
+        share = usual / variances / away(X, self.limits)
         own = means + share * np.sqrt(usual) * own
         return own, variances + share * usual * (spread - 1.0)
 
     def _components(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of errors, [T, N, P]."""
-        inputs = inputs.astype(np.float32)  # in which the thresholds were found
-        rows, trees = np.arange(len(inputs)), np.arange(len(self.features))[:, None]
-        nodes = np.zeros([len(self.features), len(inputs)], np.intp)
-        while (inner := (feature := self.features[trees, nodes]) >= 0).any():
-            right = inputs[rows, np.maximum(feature, 0)] > self.thresholds[trees, nodes]
-            nodes = np.where(inner, self.children[trees, nodes, right.astype(np.intp)], nodes)
+        nodes = self.trees.leaves(inputs)
+        trees = np.arange(len(nodes))[:, None]
         return self.means[trees, nodes], self.variances[trees, nodes]
 
 

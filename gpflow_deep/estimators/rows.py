@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
+__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out", "one_by_one"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
+_MOST_OFTEN = 4  # that rows are, on average, to be taken one by one
 
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]  # means, variances [S, N, P], log weights [S]
@@ -65,6 +66,25 @@ class Predicted(NamedTuple):
     def take(self, rows: np.ndarray) -> Predicted:
         """Some of the rows."""
         return Predicted(*(array[rows] for array in self))
+
+    def one_by_one(self) -> Predicted:
+        """Every observation a row, where the weights are counts and not too many."""
+        rows, weights = one_by_one(self.weights)
+        return self.take(rows)._replace(weights=weights)
+
+
+def one_by_one(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Rows as often as they count, and one observation each; or all rows once, and their weights, where these
+    are no counts, or very large ones.
+
+    :param weights: how many observations each row is, [N].
+    """
+    times = np.rint(weights).astype(int)
+    if not np.allclose(times, weights) or times.sum() > _MOST_OFTEN * len(weights):
+        return np.arange(len(weights)), weights
+    rows = np.repeat(np.arange(len(weights)), times)
+    return rows, np.ones(len(rows))
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:

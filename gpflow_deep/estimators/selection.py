@@ -23,8 +23,8 @@ __all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select
 _SHALLOW = {
     "gaussian": EXACT,
     "student-t": ("svgp",),
-    "bernoulli": ("svgp",),
-    "softmax": ("svgp",),
+    "bernoulli": ("svgp", "gp"),
+    "softmax": ("svgp", "gp"),
 }
 
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
@@ -119,7 +119,8 @@ def select(
 ) -> Mixed:
     """
     Fit the single-layer families, and the deep one with all the time that is left, or, if one of the others
-    is trained by steps too, for a short time before the better of both goes on; mix all by stacking weights.
+    is trained by steps too, for a short time before the better of both goes on; mix all by stacking weights,
+    but for what was cut short.
     Where the deep one was at its best long before the end, it is fitted again from other draws, annealed in
     about as many steps, as often as there is time; of these fits those that help are mixed alike.
     A family that fails is left out.
@@ -155,6 +156,8 @@ def select(
     attempt(deep, "short", steps=_SHORT, time=_SHARE)
     if best := tried.best([*rivals, deep]):
         attempt(best, "whole", start=tried.fitted(best))
+    if best != deep:
+        tried.set_aside(deep)
     return tried.mixed()
 
 
@@ -232,6 +235,7 @@ class _Tried:
         self._judged, self._tell = judged, tell
         self._fits: dict[str, tuple[list[FittedModel], np.ndarray]] = {}
         self._failed: dict[str, Candidate] = {}
+        self._set_aside: set[str] = set()
 
     def attempt(
         self, name: str, fit: Callable[[], tuple[FittedModel, np.ndarray]], beside: bool = False
@@ -260,6 +264,10 @@ class _Tried:
         if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]):
             self._fits[name] = fits, density
 
+    def set_aside(self, name: str) -> None:
+        """Leave a family out of the mixture, if there is another."""
+        self._set_aside.add(name)
+
     def fitted(self, name: str) -> FittedModel | None:
         """The first fit of a family, if it did not fail."""
         return self._fits[name][0][0] if name in self._fits else None
@@ -276,7 +284,12 @@ class _Tried:
             raise TrainingError(f"All families failed: {errors}")
         densities = np.stack([density for _, density in self._fits.values()], axis=1)
         # Rows that are few may like by chance what had no time to learn.
-        starved = np.array([bool(fits[0].report.get("starved")) for fits, _ in self._fits.values()])
+        starved = np.array(
+            [
+                name in self._set_aside or bool(fits[0].report.get("starved"))
+                for name, (fits, _) in self._fits.items()
+            ]
+        )
         taken = starved if starved.all() else ~starved
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gpflow
@@ -24,7 +25,7 @@ from gpflow_deep.posteriors.mixture_predictor import MixturePredictor, Predictio
 from gpflow_deep.posteriors.predictive import DeepGPPosterior
 from gpflow_deep.validation import check_choice
 
-from .parts import ard_kernel, compute_dtype, likelihood_and_outputs
+from .parts import ard_kernel, compute_dtype, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -32,6 +33,7 @@ __all__ = ["ExactGP", "constant", "exact_gp", "rough_gp"]
 
 #: Mean and deviation of the logarithm of the noise variance of standardised targets.
 _LOG_NOISE = (-4.0, 1.0)
+_LEAST_SCALE = 1e-3  # of labels, where all are one
 _COVARIANCE = "the covariance of the targets"
 _BLOCK = 1000  # rows of a triangular system that are solved at once
 
@@ -244,6 +246,14 @@ def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
 
 
+def _labels(Y: np.ndarray, settings: Settings) -> np.ndarray:
+    """Which class it is, [N, T]: a column a class, or one for two classes; standardised, by one scale."""
+    _, num_outputs = likelihood_and_outputs(Y, settings)
+    labels = pseudo_targets(Y, num_outputs, settings).astype(Y.dtype)
+    centred = labels - labels.mean(axis=0)
+    return centred / max(float(np.sqrt(np.mean(np.square(centred)))), _LEAST_SCALE)
+
+
 @register("gp", max_layers=1)
 def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> ExactGP:
     """
@@ -252,8 +262,14 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     The evidence of few rows leaves the lengthscales of many inputs open, or takes all that is noise for a
     function: both have priors, for standardised rows. The lengthscales' has a median of twice the number of
     inputs; that of Hvarfner et al. 2024 (arXiv:2402.02229) grows as its root and is wider.
+
+    Of classes it is one of the labels, a GP for each class or one for two, as if these were numbers: right in
+    their order, and for the estimators to turn into probabilities.
     """
     del seed
+    if settings.likelihood in ("bernoulli", "softmax"):
+        Y = _labels(Y, settings)
+        settings = replace(settings, likelihood="gaussian")
     model = _exact_gp(X, Y, settings)
     model.kernel.lengthscales.prior = _log_normal(np.log(2.0 * X.shape[1]), 1.0)
     model.likelihood.variance.prior = _log_normal(*_LOG_NOISE)

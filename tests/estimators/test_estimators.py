@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from gpflow_deep import metrics, presets, training
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, selection
-from gpflow_deep.estimators.classifier import member_probabilities
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import distinct_rows
 from gpflow_deep.estimators.starting import start_as_sparse_gp, start_from_labels
@@ -391,18 +390,6 @@ def test_student_t_noise() -> None:
     test = _data(100, seed=9)
     assert fitted.log_density(*test).mean() > gaussian.log_density(*test).mean() + 0.5
     assert fitted.sample_y(X[:3], 5).shape == (3, 5)
-
-
-def test_probabilities_of_classes_against_draws() -> None:
-    rng = np.random.default_rng(0)
-    means, variances = rng.normal(size=(3, 4, 3)), rng.uniform(0.1, 2.0, (3, 4, 3))
-    log_weights = np.log([0.2, 0.3, 0.5])
-    F = means + np.sqrt(variances) * rng.normal(size=(100_000, 3, 4, 3))
-    odds = np.exp(F) / np.exp(F).sum(axis=-1, keepdims=True)
-    expected = np.tensordot(np.exp(log_weights), odds.mean(axis=0), 1)
-    np.testing.assert_allclose(
-        member_probabilities((means, variances, log_weights), 0), expected, atol=0.01
-    )
 
 
 def test_classes() -> None:

@@ -1,0 +1,208 @@
+"""Probabilities of classes from an exact GP of the labels, by each row predicted from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from scipy.optimize import minimize
+from scipy.special import ndtr, softmax
+
+from gpflow_deep.likelihoods import probit
+from gpflow_deep.numerics.draws import quasi_normals
+from gpflow_deep.presets.exact import ExactGP
+
+from .calibration import left_out
+from .label_forest import Gain, LabelForest, Labelled
+from .rows import Predicted
+
+__all__ = ["Labels", "Link", "class_probabilities", "grow_label_forest", "link_of"]
+
+_DRAWS = 128  # of the functions of a component, at each row
+_FEWER_DRAWS = 32  # to learn by
+_FLOOR = 1e-3  # GPflow's link keeps probabilities off 0 and 1
+_ITERATIONS = 200
+_FEWEST_ROWS = 100  # that a forest is grown on
+_LEAVES = (1, 10)  # least rows of one
+_ERRORS = 2.0  # that a gain has to be beyond: it is the largest of some
+
+
+def class_probabilities(
+    means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray, seed: int
+) -> np.ndarray:
+    """
+    Probabilities of C classes [N, C] from a mixture of functions: one, exact for the probit; or C, averaged
+    over draws, the same at all rows.
+
+    :param means: [S, N, T].
+    :param variances: [S, N, T].
+    :param log_weights: [S].
+    :param seed: of the draws.
+    """
+    weights = np.exp(np.asarray(log_weights, np.float64))
+    if means.shape[-1] == 1:
+        second = np.tensordot(weights, ndtr(means / np.sqrt(1.0 + variances)), 1)
+        second = _FLOOR + (1.0 - 2.0 * _FLOOR) * second
+        return np.hstack([1.0 - second, second])
+    (draws,) = quasi_normals(_DRAWS, [means.shape[-1]], seed)
+    deviations = np.sqrt(variances)
+    average = sum(softmax(means + z * deviations, axis=-1) for z in draws) / _DRAWS
+    probabilities: np.ndarray = np.tensordot(weights, average, 1)
+    return probabilities
+
+
+class Link(NamedTuple):
+    """
+    Predicted labels g have the right order, and another scale than what a probit or softmax takes: functions
+    are f = slope g + offset, and the deviations of g are wider by a factor.
+    """
+
+    slope: float
+    width: float
+    offsets: tuple[float, ...]  # T
+
+    def functions(self, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the functions, from those of the labels, both [N, T]."""
+        scale = self.slope * self.width
+        return self.slope * means + np.array(self.offsets), scale**2 * variances
+
+    @classmethod
+    def of(
+        cls, means: np.ndarray, variances: np.ndarray, codes: np.ndarray, weights: np.ndarray
+    ) -> Link:
+        """
+        The most probable one of some rows, predicted without their own labels. Slope and width have a
+        log-normal prior of deviation one about e and one, offsets a standard normal prior.
+
+        :param means: of the labels [N, T].
+        :param variances: of the labels [N, 1].
+        :param codes: number of the class, [N].
+        :param weights: how many observations each row is, [N].
+        """
+        T = means.shape[1]
+        draws = tf.constant(quasi_normals(_FEWER_DRAWS, [T], 0)[0], tf.float64)
+        m, v, w = (tf.constant(array, tf.float64) for array in (means, variances, weights))
+        own = tf.one_hot(codes, max(T, 2), dtype=tf.float64)
+
+        @tf.function(autograph=False)
+        def loss_and_gradient(parameters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(parameters)
+                slope, width, offsets = tf.exp(parameters[0]), tf.exp(parameters[1]), parameters[2:]
+                F = slope * m + offsets
+                if T == 1:
+                    signs = own[:, 1:] - own[:, :1]
+                    inside = probit(signs * F / tf.sqrt(1.0 + tf.square(slope * width) * v))
+                    probability = (_FLOOR + (1.0 - 2.0 * _FLOOR) * inside)[:, 0]
+                else:
+                    deviations = slope * width * tf.sqrt(v)
+                    each = tf.nn.softmax(F + draws[:, None, :] * deviations)
+                    probability = tf.reduce_mean(tf.reduce_sum(own * each, axis=-1), axis=0)
+                prior = tf.square(parameters - tf.constant([1.0] + [0.0] * (T + 1), tf.float64))
+                fit = tf.reduce_sum(w * tf.math.log(probability))
+                loss = 0.5 * tf.reduce_sum(prior) - fit
+            return loss, tape.gradient(loss, parameters)
+
+        def function(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+            loss, gradient = loss_and_gradient(tf.constant(parameters))
+            return float(loss), gradient.numpy()
+
+        start = np.concatenate([[1.0], np.zeros(T + 1)])
+        options = {"maxiter": _ITERATIONS}
+        found = minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
+        return cls(float(np.exp(found[0])), float(np.exp(found[1])), tuple(found[2:].tolist()))
+
+
+class Labels(NamedTuple):
+    """What is made of an exact GP's predictions of labels."""
+
+    link: Link
+    forest: LabelForest | None
+
+    def probabilities(
+        self, X: np.ndarray, means: np.ndarray, variances: np.ndarray, seed: int
+    ) -> np.ndarray:
+        """
+        Of the classes, [N, C].
+
+        :param X: inputs [N, D].
+        :param means: of the labels [N, T].
+        :param variances: of the labels [N, T].
+        :param seed: of draws of the functions.
+        """
+        F_mean, F_var = self.link.functions(means, variances)
+        probabilities = class_probabilities(F_mean[None], F_var[None], np.zeros(1), seed)
+        if self.forest is None:
+            return probabilities
+        return self.forest.probabilities(X, probabilities, variances[:, :1])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All there is of it, by name."""
+        link = {"link": np.concatenate([self.link[:2], self.link.offsets])}
+        return link if self.forest is None else link | self.forest.arrays()
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, np.ndarray], num_inputs: int, num_classes: int
+    ) -> Labels:
+        """
+        The inverse of `arrays`.
+
+        :raises ValueError: where they are not of so many inputs and classes.
+        """
+        arrays = dict(arrays)
+        slope, width, *offsets = arrays.pop("link").tolist()
+        expected = 1 if num_classes == 2 else num_classes
+        if len(offsets) != expected or not np.isfinite([slope, width, *offsets]).all():
+            raise ValueError(f"link: expected {expected} finite offsets, got {offsets}.")
+        forest = LabelForest.of_arrays(arrays, num_inputs, num_classes) if arrays else None
+        return cls(Link(slope, width, tuple(offsets)), forest)
+
+
+def link_of(known: Predicted) -> Link:
+    """
+    :param known: labels, each predicted from the others.
+    """
+    return Link.of(known.means, known.variances, _codes(known), known.weights)
+
+
+def grow_label_forest(model: ExactGP, link: Link, seed: int) -> LabelForest | None:
+    """
+    A forest that starts from the probabilities that there are, where trees predict rows that they were not
+    grown on more than two standard errors better than these.
+
+    :param model: of the labels.
+    :param link: from its values to probabilities.
+    :param seed: of the draws of rows.
+    """
+    known = left_out(model).one_by_one()
+    if len(known.X) < _FEWEST_ROWS:
+        return None
+    variances = np.broadcast_to(known.variances, known.means.shape)
+    before = Labels(link, None).probabilities(known.X, known.means, variances, seed % 2**16)
+    rows = Labelled(known.X, before, known.variances, _codes(known), known.weights)
+    small, large = _LEAVES
+
+    def grow(predicted: bool, leaf: int) -> tuple[LabelForest, Gain]:
+        return LabelForest.grow(rows, predicted=predicted, leaf=leaf, seed=seed)
+
+    tried = [grow(False, small), grow(True, small)]
+    best, _ = max(tried, key=_gain)
+    tried.append(grow(best.predicted, large))
+    best, judged = max(tried, key=_gain)
+    return best if judged.gain > _ERRORS * judged.error else None
+
+
+def _codes(known: Predicted) -> np.ndarray:
+    """Numbers of the classes, [N]."""
+    targets = known.means + known.residuals
+    if targets.shape[1] == 1:
+        return (targets[:, 0] > 0.0).astype(int)
+    codes: np.ndarray = np.argmax(targets, axis=1)
+    return codes
+
+
+def _gain(trial: tuple[LabelForest, Gain]) -> float:
+    return trial[1].gain

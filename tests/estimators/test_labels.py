@@ -1,0 +1,279 @@
+"""Classes by an exact GP of the labels: its link, its forest, and what the classifier makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import ndtr, softmax
+from scipy.stats import norm
+from sklearn.datasets import load_wine
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from gpflow_deep.estimators import DeepGPClassifier, load
+from gpflow_deep.estimators.calibration import left_out
+from gpflow_deep.estimators.evidence import fit_exact, left_out_by_halves
+from gpflow_deep.estimators.label_forest import LabelForest, Labelled
+from gpflow_deep.estimators.labels import Labels, Link, class_probabilities, link_of
+from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.presets import Settings, build, recommended
+from gpflow_deep.presets.exact import ExactGP
+
+
+def _rules(N: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three classes by rules about single inputs, a tenth of the labels drawn at random."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(N, 5))
+    y = ((X[:, 0] > 0.5) ^ (X[:, 1] > 0.3)).astype(int) + (X[:, 2] > 0.7)
+    return X, np.where(rng.uniform(size=N) < 0.1, rng.integers(0, 3, N), y)
+
+
+def _labelled(N: int, seed: int) -> Labelled:
+    X, y = _rules(N, seed)
+    before = np.random.default_rng(seed).dirichlet(np.ones(3), N)
+    return Labelled(X, before, np.ones((N, 1)), y, np.ones(N))
+
+
+@pytest.mark.parametrize("T", [1, 3])
+def test_link_is_found_again(T: int) -> None:
+    rng = np.random.default_rng(T)
+    means, variances = rng.normal(size=(4000, T)), rng.uniform(0.0, 0.3, size=(4000, 1))
+    true = Link(2.0, 1.0, tuple(np.linspace(-0.4, 0.4, T).tolist()) if T > 1 else (0.4,))
+    m, v = true.functions(means, np.broadcast_to(variances, means.shape))
+    probabilities = class_probabilities(m[None], v[None], np.zeros(1), 0)
+    codes = (probabilities.cumsum(axis=1) < rng.uniform(size=(4000, 1))).sum(axis=1)
+    link = Link.of(means, variances, codes, np.ones(4000))
+    assert abs(link.slope - true.slope) < 0.25
+    away = np.array(link.offsets) - np.array(true.offsets)
+    np.testing.assert_allclose(away - away.mean() * (T > 1), 0.0, atol=0.15)
+
+
+def test_link_of_two_classes_is_the_most_probable_one() -> None:
+    """A second way: scipy's optimiser without gradients, on the formula."""
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(size=(200, 1)), rng.uniform(0.0, 1.0, size=(200, 1))
+    codes, weights = (rng.normal(size=200) < means[:, 0]).astype(int), rng.uniform(0.5, 2.0, 200)
+
+    def loss(p: np.ndarray) -> float:
+        slope, width = np.exp(p[:2])
+        inside = (slope * means + p[2]) / np.sqrt(1.0 + (slope * width) ** 2 * variances)
+        second = 1e-3 + (1.0 - 2e-3) * ndtr(inside[:, 0])
+        fit = weights @ np.log(np.where(codes == 1, second, 1.0 - second))
+        return float(-fit - norm.logpdf(p - np.array([1.0, 0.0, 0.0])).sum())
+
+    options = {"xatol": 1e-7, "fatol": 1e-9, "maxiter": 5000, "maxfev": 5000}
+    expected = minimize(loss, np.array([1.0, 0.0, 0.0]), method="Nelder-Mead", options=options).x
+    link = Link.of(means, variances, codes, weights)
+    found = [np.log(link.slope), np.log(link.width), link.offsets[0]]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_probabilities_are_averages_of_the_softmax() -> None:
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(size=(2, 5, 3)), rng.uniform(0.1, 1.0, size=(2, 5, 3))
+    weights = np.array([0.3, 0.7])
+    draws = rng.normal(size=(100_000, 1, 3))
+    expected = sum(
+        w * softmax(m + draws * np.sqrt(v), axis=-1).mean(axis=0)
+        for w, m, v in zip(weights, means, variances, strict=True)
+    )
+    found = class_probabilities(means, variances, np.log(weights), seed=0)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_each_observation_is_predicted_from_the_others() -> None:
+    """Rows that count twice, against the same rows twice, each left out by itself: dense algebra."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 1))
+    weights = np.array([1.0] * 6 + [2.0] * 4 + [3.0] * 2)
+    kernel, noise = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.2)
+    known = left_out(ExactGP((X, Y), kernel, noise, weights))
+    rows = np.repeat(np.arange(12), weights.astype(int))
+    covariance = kernel(X[rows]).numpy() + 0.2 * np.eye(len(rows))
+    for n in range(12):
+        out = int(np.flatnonzero(rows == n)[0])
+        others = np.delete(np.arange(len(rows)), out)
+        gains = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, out])
+        np.testing.assert_allclose(known.means[n], gains @ Y[rows][others], atol=1e-10)
+        variance = covariance[out, out] - gains @ covariance[others, out]
+        np.testing.assert_allclose(known.variances[n, 0], variance, atol=1e-10)
+    assert len(known.one_by_one().X) == len(rows)
+    apart = known._replace(weights=weights + 0.5)
+    assert apart.one_by_one().weights.tolist() == (weights + 0.5).tolist()
+
+
+@pytest.mark.parametrize("predicted", [False, True])
+def test_forest_adds_what_scikit_learns_trees_count(
+    monkeypatch: pytest.MonkeyPatch, predicted: bool
+) -> None:
+    grown: list[tuple[DecisionTreeClassifier, np.ndarray, np.ndarray]] = []
+    fit = DecisionTreeClassifier.fit
+
+    def remember(tree: DecisionTreeClassifier, X: np.ndarray, y: np.ndarray, counts: np.ndarray):  # type: ignore[no-untyped-def]
+        grown.append((tree, X, np.eye(3)[y] * counts[:, None]))
+        return fit(tree, X, y, counts)
+
+    monkeypatch.setattr(DecisionTreeClassifier, "fit", remember)
+    rows = _labelled(300, 0)
+    forest, _ = LabelForest.grow(rows, predicted=predicted, leaf=10, seed=0)
+    rng = np.random.default_rng(1)
+    new, before = rng.uniform(0.1, 0.9, size=(20, 5)), rng.dirichlet(np.ones(3), 20)
+    inputs = np.hstack([new, before]) if predicted else new
+    expected, prior = np.zeros((20, 3)), float(forest.prior)
+    for tree, X, counts in grown:
+        same = tree.apply(inputs)[:, None] == tree.apply(X)[None, :]
+        here = same @ counts
+        expected += (here + prior * before) / (here.sum(axis=1, keepdims=True) + prior)
+    found = forest.probabilities(new, before, np.ones((20, 1)))
+    np.testing.assert_allclose(found, expected / len(grown), atol=1e-6)
+
+
+def test_gain_is_that_of_new_rows() -> None:
+    rows, new = _labelled(2000, 0), _labelled(2000, 1)
+    forest, judged = LabelForest.grow(rows, predicted=False, leaf=1, seed=0)
+    after = forest.probabilities(new.X, new.probabilities, new.variances)
+    codes = new.codes[:, None]
+    gains = np.log(
+        np.take_along_axis(after, codes, 1) / np.take_along_axis(new.probabilities, codes, 1)
+    )
+    assert judged.gain > 0.3
+    assert abs(gains.mean() - judged.gain) < 4.0 * np.hypot(judged.error, gains.std() / 2000**0.5)
+
+
+def test_noise_leaves_what_was_there() -> None:
+    """Labels drawn from the probabilities that are known already."""
+    rng = np.random.default_rng(0)
+    before = rng.dirichlet(np.ones(3), 1000)
+    codes = (before.cumsum(axis=1) < rng.uniform(size=(1000, 1))).sum(axis=1)
+    rows = Labelled(rng.normal(size=(1000, 4)), before, np.ones((1000, 1)), codes, np.ones(1000))
+    forest, judged = LabelForest.grow(rows, predicted=False, leaf=1, seed=0)
+    assert judged.gain < 2.0 * judged.error
+    assert forest.prior == 128.0
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**16), st.floats(1e-3, 1e3), st.booleans())
+def test_probabilities_are_probabilities_and_fade(seed: int, variance: float, inside: bool) -> None:
+    rows = _labelled(100, seed % 7)
+    forest, _ = LabelForest.grow(rows, predicted=True, leaf=10, seed=seed)
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(10, 5)) if inside else rng.normal(size=(10, 5)) * 1e4
+    before = rng.dirichlet(np.ones(3), 10)
+    after = forest.probabilities(X, before, np.full((10, 1), variance))
+    np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)
+    assert (after >= 0.0).all()
+    if not inside:
+        np.testing.assert_allclose(after, before, atol=1e-4)
+
+
+def test_damaged_arrays_are_told() -> None:
+    forest, _ = LabelForest.grow(_labelled(100, 0), predicted=False, leaf=10, seed=0)
+    labels = Labels(Link(1.0, 1.0, (0.0, 0.0, 0.0)), forest)
+    arrays = labels.arrays()
+    again = Labels.of_arrays(arrays, 5, 3)
+    assert again.link == labels.link
+    for name, array in again.forest.arrays().items():  # type: ignore[union-attr]
+        np.testing.assert_array_equal(array, arrays[name])
+    damages = {
+        "link": np.array([1.0, 1.0, np.nan, 0.0, 0.0]),
+        "counts": -1.0 - arrays["counts"],
+        "limits": arrays["limits"][:, 1:],
+        "children": np.zeros_like(arrays["children"]),
+        "prior": np.array(np.inf),
+    }
+    for name, damaged in damages.items():
+        with pytest.raises(ValueError, match="expected"):
+            Labels.of_arrays({**arrays, name: damaged}, 5, 3)
+    with pytest.raises(ValueError, match="offsets"):
+        Labels.of_arrays(arrays, 5, 4)
+
+
+def test_preset_is_a_gp_of_labels() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 2)), rng.integers(0, 3, size=(30, 1)).astype(float)
+    model = build("gp", X, y, Settings(likelihood="softmax"))
+    targets = model.targets.numpy()
+    np.testing.assert_array_equal(np.argmax(targets, axis=1), y[:, 0])
+    np.testing.assert_allclose(targets.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.square(targets).mean(), 1.0)
+    two = build("gp", X, (y > 1).astype(float), Settings(likelihood="bernoulli"))
+    np.testing.assert_array_equal(two.targets.numpy()[:, 0] > 0, y[:, 0] > 1)
+
+
+def test_gp_of_labels_classifies_saves_and_counts(tmp_path: Path) -> None:
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:120], order[120:]
+    names = np.array(["a", "b", "c"])[y]
+    classifier = DeepGPClassifier("gp", kernel="matern52", random_state=0).fit(
+        X[train], names[train]
+    )
+    probabilities = classifier.predict_proba(X[test])
+    loss = -np.log(probabilities[np.arange(len(test)), y[test]]).mean()
+    assert loss < 0.2, loss
+    np.testing.assert_allclose(
+        classifier.log_density(X[test], names[test]),
+        np.log(probabilities[np.arange(len(test)), y[test]]),
+        atol=1e-9,
+    )
+    classifier.save(tmp_path / "fit.zip")
+    np.testing.assert_array_equal(load(tmp_path / "fit.zip").predict_proba(X[test]), probabilities)
+    twice = DeepGPClassifier("gp", kernel="matern52", random_state=0).fit(
+        np.vstack([X[train], X[train[:30]]]), np.concatenate([names[train], names[train[:30]]])
+    )
+    weighted = DeepGPClassifier("gp", kernel="matern52", random_state=0).fit(
+        X[train], names[train], sample_weight=1.0 + (np.arange(120) < 30)
+    )
+    np.testing.assert_allclose(
+        twice.predict_proba(X[test]), weighted.predict_proba(X[test]), atol=1e-6
+    )
+    assert np.abs(twice.predict_proba(X[test]) - probabilities).max() > 1e-4
+
+
+def test_default_takes_rules_up(tmp_path: Path) -> None:
+    """What trees are made for: better than the sparse GP alone, and not far behind boosting."""
+    X, y = _rules(700, 0)
+    new, truth = _rules(1000, 1)
+    classifier = DeepGPClassifier(random_state=0, time_limit=15.0).fit(X, y)
+    names = [member.name for member in classifier.members_]
+    assert "gp" in names
+    member = classifier.members_[names.index("gp")]
+    assert member.labels is not None and member.labels.forest is not None
+    rows = np.arange(len(truth))
+    probabilities = classifier.predict_proba(new)
+    loss = -np.log(probabilities[rows, truth]).mean()
+    sparse = DeepGPClassifier("svgp", random_state=0, time_limit=10.0).fit(X, y)
+    assert loss < -np.log(sparse.predict_proba(new)[rows, truth]).mean()
+    boosting = HistGradientBoostingClassifier(random_state=0, learning_rate=0.03).fit(X, y)
+    assert loss < -np.log(boosting.predict_proba(new)[rows, truth]).mean() + 0.05
+    classifier.save(tmp_path / "fit.zip")
+    np.testing.assert_array_equal(load(tmp_path / "fit.zip").predict_proba(new), probabilities)
+
+
+def test_hyperparameters_know_nothing_of_the_labels_that_they_are_judged_by() -> None:
+    """Labels that are all noise, of many inputs: what was fitted to them would say otherwise."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 20)), rng.integers(0, 2, size=(80, 1)).astype(float)
+    rows = Rows(X, y, np.ones(80))
+    settings = recommended("gp", 80, 20, likelihood="bernoulli")
+    model, _, errors = fit_exact("gp", rows, settings, seed=0)
+    assert errors is None
+    before = model.kernel.lengthscales.numpy()
+    honest = left_out_by_halves(model, seed=0)
+    np.testing.assert_array_equal(model.kernel.lengthscales.numpy(), before)
+    np.testing.assert_array_equal(honest.X, model.inputs.numpy())
+    np.testing.assert_allclose(honest.means + honest.residuals, model.targets.numpy(), atol=1e-9)
+    squares = [np.square(known.residuals).mean() for known in (left_out(model), honest)]
+    assert squares[1] > squares[0]
+    link = link_of(honest)
+    after = Labels(link, None).probabilities(
+        honest.X, honest.means, np.broadcast_to(honest.variances, honest.means.shape), 0
+    )
+    assert np.abs(after - 0.5).max() < 0.35
