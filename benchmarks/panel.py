@@ -9,8 +9,8 @@ The default beside what else a user has, on many sets: log density, error, CRPS,
 
 Each fit is a process of its own, so that its memory is its own, and its seconds are of processor time: what
 else the machine does changes nothing. Regression sets, and three more if they are named, come from the
-folder that GPFLOW_DEEP_DATA names, classification sets, but for one of these, from scikit-learn. Peers that are not
-installed are left out; GPyTorch's and GPflux's deep GPs run by the interpreters that
+folder that GPFLOW_DEEP_DATA names, as one set of classes does, the others from scikit-learn. Peers that are
+not installed are left out; GPyTorch's and GPflux's deep GPs run by the interpreters that
 PYTHON_WITH_GPYTORCH and PYTHON_WITH_GPFLUX name.
 """
 

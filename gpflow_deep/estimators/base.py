@@ -246,7 +246,7 @@ class DeepGPEstimator(BaseEstimator):
             return replace(member, model=model, errors=errors)
         model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
         labels = member.labels
-        if labels is not None and self.model == "auto":
+        if labels is not None and labels.forest is not None:
             forest = grow_label_forest(model, labels.link, self.random_seed_)
             labels = labels._replace(forest=forest)
         return replace(member, model=model, labels=labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gpflow
@@ -21,7 +22,13 @@ from gpflow_deep.estimators import DeepGPClassifier, load
 from gpflow_deep.estimators.calibration import left_out
 from gpflow_deep.estimators.evidence import fit_exact, left_out_by_halves
 from gpflow_deep.estimators.label_forest import LabelForest, Labelled
-from gpflow_deep.estimators.labels import Labels, Link, class_probabilities, link_of
+from gpflow_deep.estimators.labels import (
+    Labels,
+    Link,
+    class_probabilities,
+    grow_label_forest,
+    link_of,
+)
 from gpflow_deep.estimators.rows import Rows
 from gpflow_deep.presets import Settings, build, recommended
 from gpflow_deep.presets.exact import ExactGP
@@ -209,15 +216,16 @@ def test_preset_is_a_gp_of_labels() -> None:
 
 def test_gp_of_labels_classifies_saves_and_counts(tmp_path: Path) -> None:
     X, y = load_wine(return_X_y=True)
+    X = X[:, [0, 6, 9, 12]]
     order = np.random.default_rng(0).permutation(len(y))
-    train, test = order[:120], order[120:]
+    train, test = order[:80], order[80:]
     names = np.array(["a", "b", "c"])[y]
     classifier = DeepGPClassifier("gp", kernel="matern52", random_state=0).fit(
         X[train], names[train]
     )
     probabilities = classifier.predict_proba(X[test])
     loss = -np.log(probabilities[np.arange(len(test)), y[test]]).mean()
-    assert loss < 0.2, loss
+    assert loss < 0.35, loss
     np.testing.assert_allclose(
         classifier.log_density(X[test], names[test]),
         np.log(probabilities[np.arange(len(test)), y[test]]),
@@ -229,7 +237,7 @@ def test_gp_of_labels_classifies_saves_and_counts(tmp_path: Path) -> None:
         np.vstack([X[train], X[train[:30]]]), np.concatenate([names[train], names[train[:30]]])
     )
     weighted = DeepGPClassifier("gp", kernel="matern52", random_state=0).fit(
-        X[train], names[train], sample_weight=1.0 + (np.arange(120) < 30)
+        X[train], names[train], sample_weight=1.0 + (np.arange(80) < 30)
     )
     np.testing.assert_allclose(
         twice.predict_proba(X[test]), weighted.predict_proba(X[test]), atol=1e-6
@@ -237,32 +245,49 @@ def test_gp_of_labels_classifies_saves_and_counts(tmp_path: Path) -> None:
     assert np.abs(twice.predict_proba(X[test]) - probabilities).max() > 1e-4
 
 
-def test_default_takes_rules_up(tmp_path: Path) -> None:
-    """What trees are made for: better than the sparse GP alone, and not far behind boosting."""
-    X, y = _rules(700, 0)
+def test_forest_takes_rules_up() -> None:
+    """What trees are made for: better than the GP alone, and than boosting."""
+    X, y = _rules(600, 0)
     new, truth = _rules(1000, 1)
-    classifier = DeepGPClassifier(random_state=0, time_limit=15.0).fit(X, y)
-    names = [member.name for member in classifier.members_]
-    assert "gp" in names
-    member = classifier.members_[names.index("gp")]
-    assert member.labels is not None and member.labels.forest is not None
-    rows = np.arange(len(truth))
-    probabilities = classifier.predict_proba(new)
-    loss = -np.log(probabilities[rows, truth]).mean()
-    sparse = DeepGPClassifier("svgp", random_state=0, time_limit=10.0).fit(X, y)
-    assert loss < -np.log(sparse.predict_proba(new)[rows, truth]).mean()
-    boosting = HistGradientBoostingClassifier(random_state=0, learning_rate=0.03).fit(X, y)
-    assert loss < -np.log(boosting.predict_proba(new)[rows, truth]).mean() + 0.05
+    settings = recommended("gp", 600, 5, likelihood="softmax")
+    model = build("gp", X, y[:, None].astype(float), settings)
+    model.kernel.lengthscales.assign(np.array([0.4, 0.4, 0.6, 3.0, 3.0]))
+    model.likelihood.variance.assign(0.3)
+    link = link_of(left_out(model))
+    forest = grow_label_forest(model, link, 0)
+    assert forest is not None
+    mean, variance = (np.asarray(array) for array in model.predict_y(new))
+
+    def loss(probabilities: np.ndarray) -> float:
+        return float(-np.log(probabilities[np.arange(1000), truth]).mean())
+
+    alone = Labels(link, None).probabilities(new, mean, variance, 0)
+    both = Labels(link, forest).probabilities(new, mean, variance, 0)
+    boosting = HistGradientBoostingClassifier(random_state=0).fit(X, y)
+    assert loss(both) < loss(alone) - 0.01
+    assert loss(both) < loss(boosting.predict_proba(new))
+
+
+def test_default_has_them(tmp_path: Path) -> None:
+    X, y = _rules(400, 0)
+    classifier = DeepGPClassifier(
+        time_limit=3.0, num_inducing=20, kernel="matern52", random_state=0
+    ).fit(X, y)
+    labels = {member.name: member.labels for member in classifier.members_}
+    assert labels.pop("gp") is not None
+    assert all(other is None for other in labels.values())
+    assert {row["name"] for row in classifier.report_} == {"gp", "svgp", "mean-field"}
+    probabilities = classifier.predict_proba(X)
     classifier.save(tmp_path / "fit.zip")
-    np.testing.assert_array_equal(load(tmp_path / "fit.zip").predict_proba(new), probabilities)
+    np.testing.assert_array_equal(load(tmp_path / "fit.zip").predict_proba(X), probabilities)
 
 
 def test_hyperparameters_know_nothing_of_the_labels_that_they_are_judged_by() -> None:
     """Labels that are all noise, of many inputs: what was fitted to them would say otherwise."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(80, 20)), rng.integers(0, 2, size=(80, 1)).astype(float)
-    rows = Rows(X, y, np.ones(80))
-    settings = recommended("gp", 80, 20, likelihood="bernoulli")
+    X, y = rng.normal(size=(60, 15)), rng.integers(0, 2, size=(60, 1)).astype(float)
+    rows = Rows(X, y, np.ones(60))
+    settings = replace(recommended("gp", 60, 15, likelihood="bernoulli"), kernel="matern52")
     model, _, errors = fit_exact("gp", rows, settings, seed=0)
     assert errors is None
     before = model.kernel.lengthscales.numpy()
