@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings, recommended
+from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT
 from gpflow_deep.validation import (
     check_choice,
@@ -174,6 +175,7 @@ class DeepGPEstimator(BaseEstimator):
             shallow, deep = candidates(likelihood, predictive=counts and enough)
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
+        of_labels: ExactGP | None = None
 
         def fit(
             name: str,
@@ -186,6 +188,7 @@ class DeepGPEstimator(BaseEstimator):
             start: FittedModel | None = None,
             again: Again | None = None,
         ) -> FittedModel:
+            nonlocal of_labels
             start = earlier.get(name, start)
             settings = self._settings(name, train, likelihood, start is not None, rounding)
             number = self.steps or (settings.steps if self.time_limit is None else None)
@@ -206,11 +209,14 @@ class DeepGPEstimator(BaseEstimator):
                 seconds=budget.share(time),
                 most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
+                of_labels=of_labels,
                 forest=self.model == "auto",  # who asks for a GP gets one
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,
             )
             budget.spend(fitted.report["seconds"])
+            if fitted.labels is not None:
+                of_labels = fitted.model
             return fitted
 
         if deep and held_out is not None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
+from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 
 from .calibration import Errors
@@ -43,6 +44,7 @@ def fit_family(
     seconds: float | None = None,
     most_seconds: float | None = None,
     start: FittedModel | None = None,
+    of_labels: ExactGP | None = None,
     forest: bool = True,
     checkpoint_dir: Path | None = None,
     progress: bool = False,
@@ -61,6 +63,7 @@ def fit_family(
     :param seconds: not to be exceeded, but by an exact GP that still gains much.
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
+    :param of_labels: that a model of classes starts from without such a fit; some rows tell one by default.
     :param forest: whether errors and labels of an exact GP may be described by the inputs.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
@@ -99,7 +102,7 @@ def fit_family(
             take_over(model, start)
         elif settings.likelihood in ("bernoulli", "softmax"):
             limit = None if seconds is None else _LABELS_SHARE * seconds
-            start_from_labels(model, train, settings, seed, limit)
+            start_from_labels(model, train, settings, seed, limit, of_labels)
         # What building took is not there for training.
         limit = None if seconds is None else max(seconds - (time.perf_counter() - started), 1e-3)
         report = _train(model, train, held_out, settings, seed, limit, checkpoint_dir, progress)

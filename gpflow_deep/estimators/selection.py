@@ -144,7 +144,8 @@ def select(
 
         tried.attempt(name, scored, beside="again" in options)
 
-    for name in shallow:
+    # Exact GPs first: others can start from them.
+    for name in sorted(shallow, key=lambda name: name not in EXACT):
         attempt(name, "whole", time=_SHARE)
     rivals = [name for name in shallow if name not in EXACT]
     if not rivals:

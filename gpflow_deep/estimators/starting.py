@@ -39,25 +39,32 @@ def take_over(model: Any, start: FittedModel) -> None:
 
 
 def start_from_labels(
-    model: Any, rows: Rows, settings: Settings, seed: int, seconds: float | None
+    model: Any,
+    rows: Rows,
+    settings: Settings,
+    seed: int,
+    seconds: float | None,
+    exact: ExactGP | None = None,
 ) -> None:
     """
-    Let a mean-field model of classes start from an exact GP of the labels, -1 and 1, whose hyperparameters
-    some hundred rows tell by their evidence: as its sparse approximation, the functions scaled as the bound
-    likes it best.
+    Let a mean-field model of classes start from an exact GP of the labels, -1 and 1: as its sparse
+    approximation, the functions scaled as the bound likes it best.
 
     :param model: as it was built; of another family it is left as it is.
     :param rows: to train on, standardised.
     :param settings: of the model.
     :param seed: of the draw of rows.
     :param seconds: for the evidence.
+    :param exact: the GP; by default some hundred rows tell its hyperparameters by their evidence. The units
+        of its labels do not matter.
     """
     if not _can_start_as_sparse_gp(model, rows):
         return
     labelled = rows._replace(Y=pseudo_targets(rows.Y, model.num_latent_gps, settings))
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
-    gaussian = replace(settings, likelihood="gaussian")
-    exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds)
+    if exact is None:
+        gaussian = replace(settings, likelihood="gaussian")
+        exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds, forest=False)
     start_as_sparse_gp(model, exact, labelled)
     variance, batch = model.layers[-1].kernel.variance, (rows.X[some], rows.Y[some])
     variances = [scale**2 * variance.numpy() for scale in _SCALES]
