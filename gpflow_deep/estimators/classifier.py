@@ -22,8 +22,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     Two classes have one function and a probit likelihood, more a function each and a softmax. With
     ``model="auto"`` and from 200 rows on an exact GP of the labels, with a link that is learned after it and
     with a forest where that helps, a sparse GP and a deep one are tried and mixed; the latter two start from
-    an exact GP of the labels. Of fewer rows it is a sparse GP. As a GPflow model, the exact GP predicts labels
-    as if they were numbers; probabilities are the classifier's.
+    an exact GP of the labels. Of fewer rows it is a sparse GP. As a GPflow model, the exact GP predicts
+    labels as if they were numbers; probabilities are the classifier's.
 
     Attributes beyond the regressor's: `classes_`.
 
