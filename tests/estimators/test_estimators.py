@@ -302,6 +302,12 @@ def test_models_of_classes_start_from_an_exact_gp_of_the_labels(num_classes: int
     np.testing.assert_allclose(f, scale * expected, atol=0.01)
     found = np.argmax(f, axis=1) if num_classes > 2 else f[:, 0] > 0
     assert np.mean(found == rows.Y[:, 0]) > 0.9
+    # One that is there already, of labels in other units, leads to a multiple too.
+    for parameter in (exact.kernel.variance, exact.likelihood.variance):
+        parameter.assign(0.25 * parameter)
+    start_from_labels(model, rows, settings, seed=0, seconds=None, exact=exact)
+    scale = np.sqrt(variance.numpy() / exact.kernel.variance.numpy())
+    np.testing.assert_allclose(model.predict_f(rows.X)[0], scale * expected, atol=0.01)
     # A hidden layer that does not keep the inputs has no use for it.
     narrow = get("mean-field").build(
         rows.X, rows.Y, replace(settings, num_layers=2, hidden_dim=1), 0
