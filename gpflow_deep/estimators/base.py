@@ -25,6 +25,7 @@ from gpflow_deep.validation import (
     check_positive_number,
 )
 
+from .calibration import left_out
 from .evidence import condition, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
@@ -253,7 +254,7 @@ class DeepGPEstimator(BaseEstimator):
         model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
         labels = member.labels
         if labels is not None and labels.forest is not None:
-            forest = grow_label_forest(model, labels.link, self.random_seed_)
+            forest = grow_label_forest(left_out(model), labels.link, self.random_seed_)
             labels = labels._replace(forest=forest)
         return replace(member, model=model, labels=labels)
 

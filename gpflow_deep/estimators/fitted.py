@@ -15,6 +15,7 @@ from gpflow_deep import metrics
 from gpflow_deep.models import GlobalInducingBNN
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets.settings import CLASSES
 
 from .calibration import Errors
 from .forest import ErrorForest
@@ -171,7 +172,7 @@ class FittedModel:
         with precision(facts["float_name"], facts["jitter"]):
             # The data only give the shapes of a model whose parameters are then all assigned.
             X = np.random.default_rng(0).normal(size=(num_points, facts["num_inputs"]))
-            if settings.likelihood in ("bernoulli", "softmax"):
+            if settings.likelihood in CLASSES:
                 Y = np.full([num_points, 1], facts["num_outputs"] - 1.0)
             else:
                 Y = np.ones([num_points, facts["num_outputs"]])

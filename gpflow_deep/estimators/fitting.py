@@ -15,8 +15,9 @@ from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
+from gpflow_deep.presets.settings import CLASSES
 
-from .calibration import Errors
+from .calibration import Errors, left_out
 from .evidence import fit_constant, fit_exact, left_out_by_halves, most_rows
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of
@@ -85,9 +86,10 @@ def fit_family(
         model, settings, errors = fit_exact(
             name, train, settings, seed, seconds, most_seconds, forest
         )
-        if settings.likelihood in ("bernoulli", "softmax"):
-            link = link_of(left_out_by_halves(model, seed, seconds))
-            labels = Labels(link, grow_label_forest(model, link, seed) if forest else None)
+        if settings.likelihood in CLASSES:
+            known = left_out(model)
+            link = link_of(left_out_by_halves(model, known, seed, seconds))
+            labels = Labels(link, grow_label_forest(known, link, seed) if forest else None)
         report = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:
@@ -100,7 +102,7 @@ def fit_family(
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
             take_over(model, start)
-        elif settings.likelihood in ("bernoulli", "softmax"):
+        elif settings.likelihood in CLASSES:
             limit = None if seconds is None else _LABELS_SHARE * seconds
             start_from_labels(model, train, settings, seed, limit, of_labels)
         # What building took is not there for training.

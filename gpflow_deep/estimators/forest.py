@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.tree import DecisionTreeRegressor
 
 from .rows import Mixture, Predicted
-from .trees import Trees, away, grow_trees, known_by
+from .trees import Forest, grow_trees, limits_of, unseen_rows
 
 __all__ = ["ErrorForest"]
 
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
-_MOST_ROWS = 5000  # to judge by
-_NEARLY_ALL = 0.99  # of the rows
 _COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
 
 
-class ErrorForest(NamedTuple):
+@dataclass(frozen=True)
+class ErrorForest(Forest):
     """
     Standardised errors given inputs: of each of T trees a Gaussian, by the leaf that the inputs fall in.
 
     Regression trees for the mean (Breiman 2001) are grown to leaves of few rows, whose distribution is kept
     (Meinshausen 2006, "Quantile regression forests"), here by two moments: what trees differ on gives the
     mixture its jumps and skewness. All variances are wider by what is best for rows that a tree was not
-    grown on.
+    grown on. Predictions that follow the inputs are the means [P] and the deviation of the first.
 
-    Trees say the same however far from all rows they are asked. So there what they say fades, and leaves the
-    prediction as it is: with the variance that it has beyond that of nearly all rows, and with the squared
-    distance of the inputs from the rows' box.
-
-    :param trees: T of at most M nodes.
     :param means: of errors in leaves, [T, M, P].
     :param variances: of errors in leaves, [T, M, P].
-    :param limits: of the inputs without predictions, least and largest, [2, D].
-    :param most: variance that predictions of nearly all rows have at most, [].
-    :param predicted: whether the predicted means [P] and the deviation of the first follow the inputs [D].
     """
 
-    trees: Trees
     means: np.ndarray
     variances: np.ndarray
-    limits: np.ndarray
-    most: np.ndarray
-    predicted: bool
 
     @classmethod
     def grow(
@@ -80,16 +67,19 @@ class ErrorForest(NamedTuple):
         means, variances = np.zeros(shape), np.zeros(shape)
         for t, own in enumerate(leaves):
             means[t], variances[t] = _moments(own.nodes, errors[own.rows], own.counts, shape[1])
-        judged = rng.permutation(len(inputs))[:_MOST_ROWS]
-        unseen = ~known_by(leaves, len(inputs))[:, judged]
-        limits = np.stack([rows.X.min(axis=0), rows.X.max(axis=0)]).astype(np.float64)
-        most = np.asarray(np.quantile(rows.variances, _NEARLY_ALL))
-        forest = cls(trees, means, variances, limits, most, predicted)
+        judged, unseen = unseen_rows(leaves, len(inputs), rng)
+        forest = cls(
+            trees=trees,
+            predicted=predicted,
+            means=means,
+            variances=variances,
+            **limits_of(rows.X, rows.variances),
+        )
         components = forest._components(inputs[judged])
         width, densities = _widened(*components, errors[judged], weights[judged], unseen)
         all_densities = np.full(len(inputs), np.nan)
         all_densities[judged] = densities
-        return forest._replace(variances=variances + width), all_densities
+        return replace(forest, variances=variances + width), all_densities
 
     def mixture(self, X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Mixture:
         """
@@ -126,12 +116,6 @@ class ErrorForest(NamedTuple):
         products += np.einsum("tip,tjp->pij", shifts, shifts)
         return own.mean(axis=0), products / len(own)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All there is of it, by name."""
-        own = self._asdict()
-        trees = own.pop("trees")._asdict()
-        return {name: np.asarray(value) for name, value in (trees | own).items()}
-
     @classmethod
     def of_arrays(
         cls, arrays: Mapping[str, np.ndarray], num_inputs: int, num_outputs: int
@@ -141,16 +125,10 @@ class ErrorForest(NamedTuple):
 
         :raises ValueError: where they are no trees of so many inputs and outputs.
         """
-        trees = Trees(*(arrays[name] for name in Trees._fields))
-        own = {name: arrays[name] for name in cls._fields[1:-1]}
-        forest = cls(trees, **own, predicted=bool(arrays["predicted"]))
-        trees.check(num_inputs + (num_outputs + 1) * forest.predicted)
-        leaves = (*trees.features.shape, num_outputs)
-        shapes = [array.shape for array in own.values()]
-        if shapes != [leaves, leaves, (2, num_inputs), ()]:
-            raise ValueError(f"errors: expected arrays of shapes that agree, got {shapes}.")
-        if not all(np.isfinite(array).all() for array in (*own.values(), trees.thresholds)):
-            raise ValueError("errors: expected finite values, got NaN or infinity.")
+        leaves = (*arrays["features"].shape, num_outputs)
+        forest = cls._of_arrays(
+            arrays, "errors", num_inputs, num_outputs + 1, means=leaves, variances=leaves
+        )
         if not (forest.variances >= 0.0).all():
             raise ValueError("errors: expected variances of at least 0, got negative ones.")
         return forest
@@ -161,8 +139,7 @@ class ErrorForest(NamedTuple):
         """Means and variances of the trees, [T, N, P]."""
         inputs = _beside_predictions(X, means, variances) if self.predicted else X
         own, spread = self._components(inputs)
-        usual = np.minimum(variances, self.most)
-        share = usual / variances / away(X, self.limits)
+        usual, share = np.minimum(variances, self.most), self.share(X, variances)
         own = means + share * np.sqrt(usual) * own
         return own, variances + share * usual * (spread - 1.0)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-from .trees import Trees, away, grow_trees, known_by
+from .trees import Forest, grow_trees, limits_of, unseen_rows
 
 __all__ = ["Gain", "LabelForest", "Labelled"]
 
 _PRIOR_COUNTS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-_MOST_ROWS = 5000  # to judge by
-_NEARLY_ALL = 0.99  # of the rows
 
 
 class Labelled(NamedTuple):
@@ -34,29 +33,21 @@ class Gain(NamedTuple):
     error: float  # of that
 
 
-class LabelForest(NamedTuple):
+@dataclass(frozen=True)
+class LabelForest(Forest):
     """
     Probabilities of classes: in each leaf of each tree those of the classes counted there, with a Dirichlet
     prior about the probabilities that there were before; the average of the trees.
 
     Trees are those of Breiman 2001 ("Random forests"). The weight of the prior is what is best for rows that
-    a tree was not grown on: where labels are all noise it leaves what was there. Away from the rows, by the
-    variance and by the distance from their box, it leaves it too.
+    a tree was not grown on: where labels are all noise it leaves what was there.
 
-    :param trees: T of at most M nodes.
     :param counts: of the classes in leaves, [T, M, C].
     :param prior: how many observations the prior is worth, [].
-    :param limits: of the inputs, least and largest, [2, D].
-    :param most: variance that labels have at nearly all rows, [].
-    :param predicted: whether probabilities [C] follow the inputs [D].
     """
 
-    trees: Trees
     counts: np.ndarray
     prior: np.ndarray
-    limits: np.ndarray
-    most: np.ndarray
-    predicted: bool
 
     @classmethod
     def grow(
@@ -82,8 +73,7 @@ class LabelForest(NamedTuple):
         counts = np.zeros([*trees.features.shape, num_classes], np.float32)
         for t, own in enumerate(leaves):
             np.add.at(counts[t], (own.nodes, rows.codes[own.rows]), own.counts)
-        judged = rng.permutation(len(inputs))[:_MOST_ROWS]
-        unseen = ~known_by(leaves, len(inputs))[:, judged]
+        judged, unseen = unseen_rows(leaves, len(inputs), rng)
         there = np.flatnonzero(unseen.any(axis=0))
         judged, unseen = judged[there], unseen[:, there]
         before, codes = rows.probabilities[judged], rows.codes[judged][:, None]
@@ -99,12 +89,11 @@ class LabelForest(NamedTuple):
         mean, prior, gains = best
         squares = np.average(np.square(gains - mean), weights=rows.weights[judged])
         forest = cls(
-            trees,
-            counts,
-            np.asarray(prior),
-            np.stack([rows.X.min(axis=0), rows.X.max(axis=0)]),
-            np.asarray(np.quantile(rows.variances, _NEARLY_ALL)),
-            predicted,
+            trees=trees,
+            predicted=predicted,
+            counts=counts,
+            prior=np.asarray(prior),
+            **limits_of(rows.X, rows.variances),
         )
         return forest, Gain(mean, float(np.sqrt(squares / len(judged))))
 
@@ -121,14 +110,7 @@ class LabelForest(NamedTuple):
         inputs = np.hstack([X, probabilities]) if self.predicted else X
         counted = _at(self.counts, self.trees.leaves(inputs))
         after = _posterior(counted, probabilities, float(self.prior))
-        share = np.minimum(1.0, self.most / np.maximum(variances, 1e-300)) / away(X, self.limits)
-        return probabilities + share * (after - probabilities)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All there is of it, by name."""
-        own = self._asdict()
-        trees = own.pop("trees")._asdict()
-        return {name: np.asarray(value) for name, value in (trees | own).items()}
+        return probabilities + self.share(X, variances) * (after - probabilities)
 
     @classmethod
     def of_arrays(
@@ -139,15 +121,8 @@ class LabelForest(NamedTuple):
 
         :raises ValueError: where they are no trees of so many inputs and classes.
         """
-        trees = Trees(*(arrays[name] for name in Trees._fields))
-        own = {name: arrays[name] for name in cls._fields[1:-1]}
-        forest = cls(trees, **own, predicted=bool(arrays["predicted"]))
-        trees.check(num_inputs + num_classes * forest.predicted)
-        shapes = [array.shape for array in own.values()]
-        if shapes != [(*trees.features.shape, num_classes), (), (2, num_inputs), ()]:
-            raise ValueError(f"labels: expected arrays of shapes that agree, got {shapes}.")
-        if not all(np.isfinite(array).all() for array in (*own.values(), trees.thresholds)):
-            raise ValueError("labels: expected finite values, got NaN or infinity.")
+        counts = (*arrays["features"].shape, num_classes)
+        forest = cls._of_arrays(arrays, "labels", num_inputs, num_classes, counts=counts, prior=())
         if not ((forest.counts >= 0.0).all() and forest.prior > 0.0):
             raise ValueError("labels: expected counts of at least 0, got negative ones.")
         return forest

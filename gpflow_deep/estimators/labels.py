@@ -12,9 +12,7 @@ from scipy.special import ndtr, softmax
 
 from gpflow_deep.likelihoods import probit
 from gpflow_deep.numerics.draws import quasi_normals
-from gpflow_deep.presets.exact import ExactGP
 
-from .calibration import left_out
 from .label_forest import Gain, LabelForest, Labelled
 from .rows import Predicted
 
@@ -168,16 +166,16 @@ def link_of(known: Predicted) -> Link:
     return Link.of(known.means, known.variances, _codes(known), known.weights)
 
 
-def grow_label_forest(model: ExactGP, link: Link, seed: int) -> LabelForest | None:
+def grow_label_forest(known: Predicted, link: Link, seed: int) -> LabelForest | None:
     """
     A forest that starts from the probabilities that there are, where trees predict rows that they were not
     grown on more than two standard errors better than these.
 
-    :param model: of the labels.
-    :param link: from its values to probabilities.
+    :param known: labels, each predicted from the others.
+    :param link: from their values to probabilities.
     :param seed: of the draws of rows.
     """
-    known = left_out(model).one_by_one()
+    known = known.one_by_one()
     if len(known.X) < _FEWEST_ROWS:
         return None
     variances = np.broadcast_to(known.variances, known.means.shape)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out", "one_by_one"]
+__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
@@ -34,8 +34,8 @@ class Rows(NamedTuple):
         :param name: of the model, for the message.
         :raises ValueError: where weights are not whole numbers.
         """
-        times = np.rint(self.weights).astype(int)
-        if not np.allclose(times, self.weights):
+        times = _times(self.weights)
+        if times is None:
             raise ValueError(
                 f"sample_weight: expected whole numbers for {name!r}, whose objective is no sum over rows;"
                 " other models take any weights."
@@ -69,22 +69,17 @@ class Predicted(NamedTuple):
 
     def one_by_one(self) -> Predicted:
         """Every observation a row, where the weights are counts and not too many."""
-        rows, weights = one_by_one(self.weights)
-        return self.take(rows)._replace(weights=weights)
+        times = _times(self.weights)
+        if times is None or times.sum() > _MOST_OFTEN * len(times):
+            return self
+        rows = np.repeat(np.arange(len(times)), times)
+        return self.take(rows)._replace(weights=np.ones(len(rows)))
 
 
-def one_by_one(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Rows as often as they count, and one observation each; or all rows once, and their weights, where these
-    are no counts, or very large ones.
-
-    :param weights: how many observations each row is, [N].
-    """
+def _times(weights: np.ndarray) -> np.ndarray | None:
+    """How often rows are there, [N], where the weights are counts."""
     times = np.rint(weights).astype(int)
-    if not np.allclose(times, weights) or times.sum() > _MOST_OFTEN * len(weights):
-        return np.arange(len(weights)), weights
-    rows = np.repeat(np.arange(len(weights)), times)
-    return rows, np.ones(len(rows))
+    return times if np.allclose(times, weights) else None
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
@@ -117,9 +112,11 @@ def hold_out(rows: Rows, fraction: float, most: int, seed: int, classes: bool) -
     :param seed: of the draw.
     :param classes: whether the targets are classes, each of which the rows to train on then have.
     """
-    times = np.rint(rows.weights).astype(int)
-    counts = bool(np.allclose(times, rows.weights)) and times.sum() <= _MOST_OBSERVATIONS
-    observations = np.repeat(np.arange(len(rows.X)), times if counts else 1)
+    times = _times(rows.weights)
+    if times is not None and times.sum() > _MOST_OBSERVATIONS:
+        times = None
+    counts = times is not None
+    observations = np.repeat(np.arange(len(rows.X)), 1 if times is None else times)
     order = np.random.default_rng(seed).permutation(observations)
     number = min(round(fraction * len(order)), most)
     if classes:

@@ -157,9 +157,7 @@ def select(
     attempt(deep, "short", steps=_SHORT, time=_SHARE)
     if best := tried.best([*rivals, deep]):
         attempt(best, "whole", start=tried.fitted(best))
-    if best != deep:
-        tried.set_aside(deep)
-    return tried.mixed()
+    return tried.mixed(cut_short=None if best == deep else deep)
 
 
 def _further(first: FittedModel, budget: Budget) -> Iterator[Again]:
@@ -236,7 +234,6 @@ class _Tried:
         self._judged, self._tell = judged, tell
         self._fits: dict[str, tuple[list[FittedModel], np.ndarray]] = {}
         self._failed: dict[str, Candidate] = {}
-        self._set_aside: set[str] = set()
 
     def attempt(
         self, name: str, fit: Callable[[], tuple[FittedModel, np.ndarray]], beside: bool = False
@@ -265,10 +262,6 @@ class _Tried:
         if name not in self._fits or self._mean(density) > self._mean(self._fits[name][1]):
             self._fits[name] = fits, density
 
-    def set_aside(self, name: str) -> None:
-        """Leave a family out of the mixture, if there is another."""
-        self._set_aside.add(name)
-
     def fitted(self, name: str) -> FittedModel | None:
         """The first fit of a family, if it did not fail."""
         return self._fits[name][0][0] if name in self._fits else None
@@ -278,8 +271,12 @@ class _Tried:
         there = [name for name in names if name in self._fits]
         return max(there, key=lambda name: self._mean(self._fits[name][1]), default=None)
 
-    def mixed(self) -> Mixed:
-        """The members of the mixture, their weights, and what was tried."""
+    def mixed(self, cut_short: str | None = None) -> Mixed:
+        """
+        The members of the mixture, their weights, and what was tried.
+
+        :param cut_short: a family that is left out if there is another.
+        """
         if not self._fits:
             errors = " ".join(candidate.error for candidate in self._failed.values())
             raise TrainingError(f"All families failed: {errors}")
@@ -287,7 +284,7 @@ class _Tried:
         # Rows that are few may like by chance what had no time to learn.
         starved = np.array(
             [
-                name in self._set_aside or bool(fits[0].report.get("starved"))
+                name == cut_short or bool(fits[0].report.get("starved"))
                 for name, (fits, _) in self._fits.items()
             ]
         )

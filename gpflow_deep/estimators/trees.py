@@ -1,17 +1,21 @@
-"""Trees as arrays: grown by scikit-learn, walked and saved without it."""
+"""Trees as arrays, and forests of them: grown by scikit-learn, walked and saved without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
 
-__all__ = ["NUM_TREES", "Leaves", "Trees", "away", "grow_trees", "known_by"]
+__all__ = ["Forest", "Leaves", "Trees", "grow_trees", "limits_of", "unseen_rows"]
 
-NUM_TREES = 64
-_MOST_ROWS = 5000  # of a tree
+_NUM_TREES = 64
+_MOST_ROWS = 5000  # of a tree, and to judge by
+_NEARLY_ALL = 0.99  # of the rows
+
+_Forest = TypeVar("_Forest", bound="Forest")
 
 
 class Trees(NamedTuple):
@@ -37,20 +41,21 @@ class Trees(NamedTuple):
             nodes = np.where(inner, self.children[trees, nodes, right.astype(np.intp)], nodes)
         return nodes
 
-    def check(self, num_columns: int) -> None:
+    def check(self, name: str, num_columns: int) -> None:
         """
+        :param name: of what they are for, for the message.
         :param num_columns: of their inputs.
         :raises ValueError: where they are no trees of such inputs.
         """
         shapes = [array.shape for array in self]
         T, M = self.features.shape
         if shapes != [(T, M), (T, M), (T, M, 2)]:
-            raise ValueError(f"trees: expected arrays of shapes that agree, got {shapes}.")
+            raise ValueError(f"{name}: expected arrays of shapes that agree, got {shapes}.")
         inner = self.features >= 0
         children, own = self.children[inner], np.broadcast_to(np.arange(M), [T, M])[inner]
         leads_on = ((children > own[:, None]) & (children < M)).all()
         if not (leads_on and (self.features < num_columns).all()):
-            raise ValueError("trees: expected nodes that lead to leaves, got others.")
+            raise ValueError(f"{name}: expected trees, got nodes that lead nowhere.")
 
 
 class Leaves(NamedTuple):
@@ -80,7 +85,7 @@ def grow_trees(
     inputs = inputs.astype(np.float32)  # as scikit-learn does
     shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
     draws = []
-    for _ in range(NUM_TREES):
+    for _ in range(_NUM_TREES):
         drawn = rng.choice(len(inputs), min(len(inputs), _MOST_ROWS), p=shares)
         draws.append((*np.unique(drawn, return_counts=True), int(rng.integers(2**31))))
 
@@ -90,9 +95,9 @@ def grow_trees(
 
     grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
     size = max(tree.node_count for tree, _ in grown)
-    features = np.full([NUM_TREES, size], -1, np.int32)
-    thresholds = np.zeros([NUM_TREES, size])
-    children = np.zeros([NUM_TREES, size, 2], np.int32)
+    features = np.full([_NUM_TREES, size], -1, np.int32)
+    thresholds = np.zeros([_NUM_TREES, size])
+    children = np.zeros([_NUM_TREES, size, 2], np.int32)
     for t, (tree, _) in enumerate(grown):
         nodes, inner = slice(tree.node_count), tree.children_left >= 0
         features[t, nodes] = np.where(inner, tree.feature, -1)
@@ -102,20 +107,85 @@ def grow_trees(
     return Trees(features, thresholds, children), [leaves for _, leaves in grown]
 
 
-def known_by(leaves: list[Leaves], num_rows: int) -> np.ndarray:
-    """Which tree was grown on which row, [T, N]."""
-    known = np.zeros([len(leaves), num_rows], bool)
+def unseen_rows(
+    leaves: list[Leaves], num_rows: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Rows to judge a forest by, in random order, and which tree was not grown on which of them, [T, N].
+
+    :param rng: of the draw, where there are more than 5000.
+    """
+    judged = rng.permutation(num_rows)[:_MOST_ROWS]
+    unseen = np.ones([len(leaves), num_rows], bool)
     for t, own in enumerate(leaves):
-        known[t, own.rows] = True
-    return known
+        unseen[t, own.rows] = False
+    return judged, unseen[:, judged]
 
 
-def away(X: np.ndarray, limits: np.ndarray) -> np.ndarray:
+def limits_of(X: np.ndarray, variances: np.ndarray) -> dict[str, np.ndarray]:
+    """Those of a forest, by name: of rows with inputs [N, D] and predicted variances [N, 1]."""
+    return {
+        "limits": np.stack([X.min(axis=0), X.max(axis=0)]).astype(np.float64),
+        "most": np.asarray(np.quantile(variances, _NEARLY_ALL)),
+    }
+
+
+@dataclass(frozen=True)
+class Forest:
     """
-    One and the squared distance of inputs from a box, [N, 1].
+    Trees that change what a GP predicts.
 
-    :param X: inputs [N, D].
-    :param limits: least and largest, [2, D].
+    Trees say the same however far from all rows they are asked. So there what they say fades, and leaves the
+    prediction as it is: with the variance that it has beyond that of nearly all rows, and with the squared
+    distance of the inputs from the rows' box.
+
+    :param trees: T of at most M nodes.
+    :param limits: of the inputs without predictions, least and largest, [2, D].
+    :param most: variance that predictions of nearly all rows have at most, [].
+    :param predicted: whether predictions follow the inputs [D].
     """
-    outside: np.ndarray = np.sum(np.square(X - np.clip(X, *limits)), axis=1, keepdims=True)
-    return 1.0 + outside
+
+    trees: Trees
+    limits: np.ndarray
+    most: np.ndarray
+    predicted: bool
+
+    def share(self, X: np.ndarray, variances: np.ndarray) -> np.ndarray:
+        """How much of what the trees say is taken, [N, P], at inputs [N, D] and variances [N, P]."""
+        outside = np.sum(np.square(X - np.clip(X, *self.limits)), axis=1, keepdims=True)
+        share: np.ndarray = np.minimum(variances, self.most) / variances / (1.0 + outside)
+        return share
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All there is of it, by name."""
+        own = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)[1:]}
+        return self.trees._asdict() | own
+
+    @classmethod
+    def _of_arrays(
+        cls: type[_Forest],
+        arrays: Mapping[str, np.ndarray],
+        name: str,
+        num_inputs: int,
+        num_predictions: int,
+        **shapes: tuple[int, ...],
+    ) -> _Forest:
+        """
+        The inverse of `arrays`.
+
+        :param name: of what it is for, for the message.
+        :param num_predictions: that follow the inputs if any do.
+        :param shapes: of the arrays that the forest has beside these.
+        :raises ValueError: where they are no such forest.
+        """
+        trees = Trees(*(arrays[name] for name in Trees._fields))
+        predicted = bool(arrays["predicted"])
+        trees.check(name, num_inputs + num_predictions * predicted)
+        shapes |= {"limits": (2, num_inputs), "most": ()}
+        own = {key: arrays[key] for key in shapes}
+        found = {key: array.shape for key, array in own.items()}
+        if found != shapes:
+            raise ValueError(f"{name}: expected arrays of shapes that agree, got {found}.")
+        if not all(np.isfinite(array).all() for array in (*own.values(), trees.thresholds)):
+            raise ValueError(f"{name}: expected finite values, got NaN or infinity.")
+        return cls(trees=trees, predicted=predicted, **own)

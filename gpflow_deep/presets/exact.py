@@ -27,7 +27,7 @@ from gpflow_deep.validation import check_choice
 
 from .parts import ard_kernel, compute_dtype, likelihood_and_outputs, pseudo_targets
 from .registry import register
-from .settings import Settings
+from .settings import CLASSES, Settings
 
 __all__ = ["ExactGP", "constant", "exact_gp", "rough_gp"]
 
@@ -267,7 +267,7 @@ def exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     their order, and for the estimators to turn into probabilities.
     """
     del seed
-    if settings.likelihood in ("bernoulli", "softmax"):
+    if settings.likelihood in CLASSES:
         Y = _labels(Y, settings)
         settings = replace(settings, likelihood="gaussian")
     model = _exact_gp(X, Y, settings)

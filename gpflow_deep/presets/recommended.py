@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .registry import EXACT, SITES, get
-from .settings import Settings
+from .settings import CLASSES, Settings
 
 __all__ = ["recommended", "scheduled"]
 
@@ -86,7 +86,7 @@ def recommended(
         return replace(preset.settings(), likelihood=likelihood)
     # FITC-EP and predictive objectives were tried too: they lose on some sets what they gain on others.
     is_fast = name in _FROM_NOISE and not started
-    classes = likelihood in ("bernoulli", "softmax")
+    classes = likelihood in CLASSES
     is_network = name.startswith("bnn-")
     steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
     width = min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST)

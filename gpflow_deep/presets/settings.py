@@ -6,7 +6,9 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-__all__ = ["Settings"]
+__all__ = ["CLASSES", "Settings"]
+
+CLASSES = ("bernoulli", "softmax")  # likelihoods of two, of any number
 
 
 def _setting(
@@ -65,7 +67,7 @@ class Settings:
         "gaussian",
         "Likelihood of the targets; bernoulli and softmax take classes 0, 1, ...",
         added=True,
-        choices=("gaussian", "student-t", "bernoulli", "softmax"),
+        choices=("gaussian", "student-t", *CLASSES),
     )
     inducing_init: str = _setting(
         "kmeans",

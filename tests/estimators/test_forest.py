@@ -140,14 +140,14 @@ def test_damaged_arrays_are_told() -> None:
     _, _, forest, _ = _grown(100)
     arrays = forest.arrays()
     for name, value, told in (
-        ("children", 0 * arrays["children"], "lead to leaves"),
-        ("children", arrays["children"] + 10**6, "lead to leaves"),
-        ("features", arrays["features"] + 2, "lead to leaves"),
+        ("children", 0 * arrays["children"], "lead nowhere"),
+        ("children", arrays["children"] + 10**6, "lead nowhere"),
+        ("features", arrays["features"] + 2, "lead nowhere"),
         ("variances", -arrays["variances"], "negative"),
         ("means", np.nan * arrays["means"], "NaN"),
         ("thresholds", arrays["thresholds"][:, :3], "shapes"),
     ):
-        with pytest.raises(ValueError, match=f"expected .*{told}"):
+        with pytest.raises(ValueError, match=f"errors: .*{told}"):
             ErrorForest.of_arrays({**arrays, name: value}, 2, 1)
 
 

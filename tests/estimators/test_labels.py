@@ -244,7 +244,7 @@ def test_forest_takes_rules_up() -> None:
     model.kernel.lengthscales.assign(np.array([0.4, 0.4, 0.6, 3.0, 3.0]))
     model.likelihood.variance.assign(0.3)
     link = link_of(left_out(model))
-    forest = grow_label_forest(model, link, 0)
+    forest = grow_label_forest(left_out(model), link, 0)
     assert forest is not None
     mean, variance = (np.asarray(array) for array in model.predict_y(new))
 
@@ -280,7 +280,7 @@ def test_hyperparameters_know_nothing_of_the_labels_that_they_are_judged_by() ->
     model, _, errors = fit_exact("gp", rows, settings, seed=0)
     assert errors is None
     before = model.kernel.lengthscales.numpy()
-    honest = left_out_by_halves(model, seed=0)
+    honest = left_out_by_halves(model, left_out(model), seed=0)
     np.testing.assert_array_equal(model.kernel.lengthscales.numpy(), before)
     np.testing.assert_array_equal(honest.X, model.inputs.numpy())
     np.testing.assert_allclose(honest.means + honest.residuals, model.targets.numpy(), atol=1e-9)
