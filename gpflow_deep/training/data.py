@@ -110,6 +110,8 @@ def minibatches(
         return _augmented(whole, augmentation, seed, start).with_options(_options())
     batches_per_epoch = num_rows // batch_size
 
+    # A search for control flow of Python in these two would take a tenth of a second.
+    @tf.autograph.experimental.do_not_convert
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
         epoch_seed = tf.random.experimental.stateless_fold_in(
             tf.stack([tf.cast(seed, epoch.dtype), epoch]), _SHUFFLING
@@ -118,11 +120,15 @@ def minibatches(
         rows = rows[: batches_per_epoch * batch_size]
         return tf.data.Dataset.from_tensor_slices(tf.reshape(rows, [batches_per_epoch, batch_size]))
 
+    @tf.autograph.experimental.do_not_convert
+    def gathered(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(X, rows), tf.gather(Y, rows)
+
     batches = (
         tf.data.Dataset.range(start // batches_per_epoch, tf.int64.max)
         .flat_map(epoch_batches)
         .skip(start % batches_per_epoch)
-        .map(lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)))
+        .map(gathered)
     )
     return _augmented(batches, augmentation, seed, start).prefetch(2).with_options(_options())
 
