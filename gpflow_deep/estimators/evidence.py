@@ -16,7 +16,7 @@ from scipy.optimize import OptimizeResult
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import Settings, get
-from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 from gpflow_deep.presets.registry import CONSTANT
 
 from .calibration import Errors, calibrate, left_out, predicted
@@ -45,6 +45,9 @@ _RACE_ITERATIONS, _RACE_TIME = 30, 0.5
 _CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may still bring
 _SAME = 0.001  # nats a row between two fits of one kernel that are one
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
+# To let inputs go: of fewer rows, those are kept that tell them by heart.
+_ROWS_AN_INPUT, _FREE_TIME = 10, 0.1
+_FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
 _HALF_TIME = 0.1
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
@@ -117,8 +120,10 @@ def fit_exact(
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
     kernel that the settings leave open, on some hundreds of rows, then on up to a thousand. There those that
     are far behind are left out (few rows favour a smooth kernel), and of the others, fitted further, those
-    are taken that predict each row best from all others; predictions from up to 5000 rows, drawn at
-    random where there are more. In the end all variances get the factor that is best for these rows, each
+    are taken that predict each row best from all others. Where there are rows enough, the prior then gives
+    way to long lengthscales, which is kept if it predicts rows left out better: inputs that do not count
+    have each some of the evidence by chance. Predictions are from up to 5000 rows, drawn at random where
+    there are more. In the end all variances get the factor that is best for these rows, each
     predicted from the others, which leaves the mean as it is, and the predictions what errors are like; but
     not those of labels.
 
@@ -167,6 +172,9 @@ def fit_exact(
     for rival in rivals:
         rival.climb(_ITERATIONS, left, longer)
     winner = rivals[0] if len(rivals) == 1 else max(rivals, key=_Rival.leave_one_out)
+    winner = _without_idle_inputs(
+        winner, max(started + limit - time.perf_counter(), _FREE_TIME * limit), longer
+    )
     best, settings = winner.model, winner.settings
     _assign(best, winner.values)
     if len(rows.X) > len(some.X):
@@ -181,6 +189,17 @@ def fit_exact(
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
     return best, settings, errors
+
+
+def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival:
+    """Fitted further, so that inputs go that do not count, where that predicts rows left out better."""
+    num_rows, num_inputs = rival.model.inputs.shape
+    if num_rows < _ROWS_AN_INPUT * num_inputs or not let_inputs_go(rival.model):
+        return rival
+    freer = replace(rival)
+    freer.move_to(rival.model)
+    freer.climb(_ITERATIONS, seconds, longer)
+    return freer if freer.leave_one_out() > rival.leave_one_out() + _FREER else rival
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:

@@ -29,7 +29,7 @@ from .parts import ard_kernel, compute_dtype, likelihood_and_outputs, pseudo_tar
 from .registry import register
 from .settings import CLASSES, Settings
 
-__all__ = ["ExactGP", "constant", "exact_gp", "rough_gp"]
+__all__ = ["ExactGP", "constant", "exact_gp", "let_inputs_go", "rough_gp"]
 
 #: Mean and deviation of the logarithm of the noise variance of standardised targets.
 _LOG_NOISE = (-4.0, 1.0)
@@ -227,6 +227,28 @@ def _explained(inverse: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         product = tf.matmul(inverse[start:end, :end], columns[:end])
         norms += tf.reduce_sum(tf.square(product), axis=0)
     return norms
+
+
+class _FreeAboveMedian(tfp.distributions.LogNormal):
+    """A log-normal density of the logarithm, but above the median constant, and so not normalised."""
+
+    def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        deviations = (tf.math.log(value) - self.loc) / self.scale
+        return -0.5 * tf.square(tf.minimum(deviations, 0.0))
+
+
+def let_inputs_go(model: ExactGP) -> bool:
+    """
+    Change the prior of the lengthscales, if there is one, so that it says nothing of long ones: an input may
+    not count at all. That is for a fit to end with, as an input that has gone does not come back.
+
+    :return: whether there is one.
+    """
+    prior = model.kernel.lengthscales.prior
+    if prior is None:
+        return False
+    model.kernel.lengthscales.prior = _FreeAboveMedian(prior.loc, prior.scale)
+    return True
 
 
 def _log_normal(mean: float, sd: float) -> tfp.distributions.LogNormal:

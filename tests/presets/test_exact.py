@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from gpflow_deep.presets import exact as exact_module
-from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets import get, recommended
+from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 
 
 @pytest.mark.parametrize("block", [1000, 20, 7, 1])
@@ -114,3 +115,20 @@ def test_each_row_predicted_from_the_others() -> None:
         total = variance[0] + 0.2 / weights[row]
         np.testing.assert_allclose(residuals[row], Y[row] - mean[0])
         np.testing.assert_allclose(variances[row], total[:1])
+
+
+def test_a_prior_that_gives_way_to_long_lengthscales() -> None:
+    """Below the median it is the normal one of the logarithm, above constant; where there is none, none."""
+    X, Y = np.random.default_rng(0).normal(size=(2, 20, 3))
+    model = get("gp").build(X, Y[:, :1], recommended("gp", 20, 3), 0)
+    before = model.kernel.lengthscales.prior
+    assert let_inputs_go(model)
+    prior = model.kernel.lengthscales.prior
+    short, long = np.array([0.1, 3.0, 5.9]), np.array([6.0, 60.0, 1e6])
+    normal = before.log_prob(short) + np.log(short)
+    np.testing.assert_allclose(np.diff(prior.log_prob(short)), np.diff(normal))
+    np.testing.assert_allclose(prior.log_prob(long), 0.0, atol=1e-12)
+    model.kernel.lengthscales.assign(3.0 * np.ones(3))
+    assert np.isfinite(model.training_loss())
+    rough = get("rough-gp").build(X, Y[:, :1], recommended("rough-gp", 20, 3), 0)
+    assert not let_inputs_go(rough) and rough.kernel.lengthscales.prior is None
