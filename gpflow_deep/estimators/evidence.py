@@ -22,7 +22,7 @@ from gpflow_deep.presets.registry import CONSTANT
 from .calibration import Errors, calibrate, left_out, predicted
 from .rows import Predicted, Rows
 
-__all__ = ["condition", "fit_constant", "fit_exact", "left_out_by_halves", "most_rows"]
+__all__ = ["condition", "fit_constant", "fit_exact", "left_out_by_parts", "most_rows"]
 
 _KERNELS = ("matern52", "matern32", "rbf")
 
@@ -48,7 +48,7 @@ _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 # To let inputs go: of fewer rows, those are kept that tell them by heart.
 _ROWS_AN_INPUT, _FREE_TIME = 10, 0.1
 _FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
-_HALF_TIME = 0.1
+_PARTS, _PARTS_TIME = 5, 0.2
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
@@ -125,7 +125,7 @@ def fit_exact(
     have each some of the evidence by chance. Predictions are from up to 5000 rows, drawn at random where
     there are more. In the end all variances get the factor that is best for these rows, each
     predicted from the others, which leaves the mean as it is, and the predictions what errors are like; but
-    not those of labels.
+    not those of labels. Of fewer rows than ten an input, hyperparameters for that are told by other rows.
 
     :param name: of the preset.
     :param rows: standardised.
@@ -181,7 +181,10 @@ def fit_exact(
         best = condition(name, best, rows, settings, seed, most_given)
     errors = None
     if settings.likelihood == "gaussian":
-        known = [left_out(best)]
+        own = left_out(best)
+        if _is_few(best):
+            own = left_out_by_parts(best, own, _PARTS, seed, seconds)
+        known = [own]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
         errors = calibrate(best, *known, seed=seed, forest=forest)
@@ -193,13 +196,18 @@ def fit_exact(
 
 def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival:
     """Fitted further, so that inputs go that do not count, where that predicts rows left out better."""
-    num_rows, num_inputs = rival.model.inputs.shape
-    if num_rows < _ROWS_AN_INPUT * num_inputs or not let_inputs_go(rival.model):
+    if _is_few(rival.model) or not let_inputs_go(rival.model):
         return rival
     freer = replace(rival)
     freer.move_to(rival.model)
     freer.climb(_ITERATIONS, seconds, longer)
     return freer if freer.leave_one_out() > rival.leave_one_out() + _FREER else rival
+
+
+def _is_few(model: ExactGP) -> bool:
+    """Whether there are so few rows that hyperparameters tell them by heart."""
+    num_rows, num_inputs = model.inputs.shape
+    return bool(num_rows < _ROWS_AN_INPUT * num_inputs)
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
@@ -217,40 +225,40 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
     return leading
 
 
-def left_out_by_halves(
-    model: ExactGP, known: Predicted, seed: int, seconds: float | None = None
+def left_out_by_parts(
+    model: ExactGP, known: Predicted, number: int, seed: int, seconds: float | None = None
 ) -> Predicted:
     """
-    Each observation predicted from all others, by hyperparameters that one half of the rows tells, its own
-    row in the other: those that were learned with it fit it too well, the more so the fewer rows and the more
-    inputs there are. Of more than 1000 rows they hardly do, and stay as they are; so they do where there is
-    no time.
+    Each observation predicted from all others, by hyperparameters that the other parts of the rows tell, its
+    own row in none of them: those that were learned with it fit it too well, the more so the fewer rows and
+    the more inputs there are. Of more than 1000 rows they hardly do, and stay as they are; so they do where
+    there is no time.
 
     :param model: with its hyperparameters; they are not changed.
     :param known: each observation predicted from all others, as the model is.
-    :param seed: of the halves.
-    :param seconds: of which each half takes a tenth.
+    :param number: of parts.
+    :param seed: of the parts.
+    :param seconds: of which all parts together take a fifth.
     """
     X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
     if len(X) > _ROWS or (seconds is not None and seconds < _VERY_SHORT):
         return known
     kernel, likelihood = map(gpflow.utilities.deepcopy, (model.kernel, model.likelihood))
     twin = ExactGP((X, Y), kernel, likelihood, weights)
-    half = np.random.default_rng(seed).permutation(len(X)) % 2 == 0
-    limit = np.inf if seconds is None else _HALF_TIME * seconds
-    found = []
-    for told in (half, ~half):
+    part = np.random.default_rng(seed).permutation(len(X)) % number
+    limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
+    found, order = [], []
+    for own in range(number):
+        told, left = part != own, np.flatnonzero(part == own)
         learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
         _maximise(learner, compiled(learner.training_loss), _ITERATIONS, limit, 1.0)
-        found.append(left_out(twin))
-    first, second = found
-    # Of the half that the first hyperparameters are of, the second ones know nothing.
-    order = np.concatenate([np.flatnonzero(~half), np.flatnonzero(half)])
-    parts = zip(first.take(~half), second.take(half), strict=True)
-    return Predicted(*map(np.concatenate, parts)).take(np.argsort(order))
+        found.append(left_out(twin).take(left))
+        order.append(left)
+    parts = Predicted(*map(np.concatenate, zip(*found, strict=True)))
+    return parts.take(np.argsort(np.concatenate(order)))
 
 
 def fit_constant(

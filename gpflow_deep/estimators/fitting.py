@@ -18,7 +18,7 @@ from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 from gpflow_deep.presets.settings import CLASSES
 
 from .calibration import Errors, left_out
-from .evidence import fit_constant, fit_exact, left_out_by_halves, most_rows
+from .evidence import fit_constant, fit_exact, left_out_by_parts, most_rows
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of
 from .rows import Rows
@@ -88,7 +88,7 @@ def fit_family(
         )
         if settings.likelihood in CLASSES:
             known = left_out(model)
-            link = link_of(left_out_by_halves(model, known, seed, seconds))
+            link = link_of(left_out_by_parts(model, known, 2, seed, seconds))
             labels = Labels(link, grow_label_forest(known, link, seed) if forest else None)
         report = {"rows": int(model.inputs.shape[0])}
     else:

@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pytest
 
+from gpflow_deep import metrics
 from gpflow_deep.estimators import evidence
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import Rows
@@ -74,6 +75,27 @@ def test_inputs_stay_where_rows_left_out_are_not_better_off(monkeypatch):
     X = rng.normal(size=[60, 3])
     model, _ = fit(X, np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=[60, 1]))
     assert np.max(model.kernel.lengthscales.numpy()) < 100.0
+
+
+def test_of_few_rows_of_many_inputs_variances_are_honest(monkeypatch):
+    """Hyperparameters fit the noise of their own rows: others of these tell how wide errors are."""
+    rng = np.random.default_rng(2)
+    X, noise = rng.normal(size=[460, 20]), 0.3 * rng.normal(size=[460, 1])
+    Y = np.sin(2.0 * X[:, :1]) * X[:, 1:2] + noise
+    rows = Rows(X[:60], Y[:60], np.ones(60))
+    settings = replace(recommended("gp", 60, 20), kernel="matern52")
+
+    def density_and_deviation():
+        model, _, errors = fit_exact("gp", rows, settings, seed=0, forest=False)
+        mean, variance = (v.numpy() for v in model.predict_y(X[60:]))
+        mixture = errors.mixture(X[60:], mean, variance)
+        return metrics.log_density(Y[60:], *mixture).mean(), np.sqrt(variance).mean(), mean
+
+    density, deviation, mean = density_and_deviation()
+    monkeypatch.setattr(evidence, "left_out_by_parts", lambda model, known, *_: known)
+    before, narrower, same = density_and_deviation()
+    np.testing.assert_allclose(mean, same, atol=1e-3)
+    assert density > before + 0.05 and deviation > 1.1 * narrower
 
 
 def test_of_two_maxima_the_one_with_little_noise_is_found():

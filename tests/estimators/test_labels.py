@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from gpflow_deep.estimators import DeepGPClassifier, load
 from gpflow_deep.estimators.calibration import left_out
-from gpflow_deep.estimators.evidence import fit_exact, left_out_by_halves
+from gpflow_deep.estimators.evidence import fit_exact, left_out_by_parts
 from gpflow_deep.estimators.label_forest import LabelForest, Labelled
 from gpflow_deep.estimators.labels import (
     Labels,
@@ -280,7 +280,7 @@ def test_hyperparameters_know_nothing_of_the_labels_that_they_are_judged_by() ->
     model, _, errors = fit_exact("gp", rows, settings, seed=0)
     assert errors is None
     before = model.kernel.lengthscales.numpy()
-    honest = left_out_by_halves(model, left_out(model), seed=0)
+    honest = left_out_by_parts(model, left_out(model), 2, seed=0)
     np.testing.assert_array_equal(model.kernel.lengthscales.numpy(), before)
     np.testing.assert_array_equal(honest.X, model.inputs.numpy())
     np.testing.assert_allclose(honest.means + honest.residuals, model.targets.numpy(), atol=1e-9)
