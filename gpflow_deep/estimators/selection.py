@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from gpflow_deep.numerics.factorisations import FactorisationError
-from gpflow_deep.presets.registry import EXACT
+from gpflow_deep.presets.registry import CONSTANT, EXACT
 from gpflow_deep.training import TrainingError
 
 from .fitted import FittedModel
@@ -32,6 +32,8 @@ _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
 _LEVEL = 4.0  # of which an e-th is for a member that is a fourth of a nat behind
+# Of the constant: what the others are sure of may be wrong once in so many rows.
+_LEAST = 0.001
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
 
@@ -123,7 +125,7 @@ def select(
     but for what was cut short.
     Where the deep one was at its best long before the end, it is fitted again from other draws, annealed in
     about as many steps, as often as there is time; of these fits those that help are mixed alike.
-    A family that fails is left out.
+    A family that fails is left out. The constant keeps a thousandth, for rows unlike all that were held out.
 
     :param shallow: the families of a single layer.
     :param deep: the other.
@@ -293,6 +295,9 @@ class _Tried:
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
         means = np.average(densities, axis=0, weights=self._judged.weights)
         weights = _nearer_to_all(weights, means, float(np.sum(self._judged.weights)))
+        constant = np.array([name == CONSTANT for name in self._fits])
+        weights = np.where(constant, np.maximum(weights, _LEAST), weights)
+        weights /= weights.sum()
         members: list[FittedModel] = []
         shares: list[float] = []
         tried: list[Candidate] = []

@@ -14,6 +14,7 @@ from scipy.special import logsumexp, softmax
 from gpflow_deep.estimators.rows import Rows
 from gpflow_deep.estimators.selection import Again, Budget, _further, _nearer_to_all, _Tried
 from gpflow_deep.estimators.stacking import stacking_weights
+from gpflow_deep.presets.registry import CONSTANT
 
 _DENSITIES = arrays(np.float64, (30, 3), elements=st.floats(-5.0, 2.0))
 
@@ -134,6 +135,17 @@ def test_weights_of_few_rows_are_nearer_to_those_of_all(num_rows: int, expected:
         [c.weight for c in candidates], [expected, 1.0 - expected, 0.0], atol=5e-3
     )
     assert np.sum(weights) == pytest.approx(1.0)
+
+
+def test_the_constant_keeps_a_thousandth_for_rows_unlike_all_before() -> None:
+    rows = Rows(np.zeros([60, 1]), np.zeros([60, 1]), np.ones(60))
+    tried = _Tried(rows, tell=lambda line: None)
+    for name, density in (("gp", 9.0), (CONSTANT, -1.0), ("deep", -1.0)):
+        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), np.full(60, density)))
+    members, weights, candidates = tried.mixed()
+    assert len(members) == 2
+    np.testing.assert_allclose(weights, [0.999, 0.001], rtol=2e-3)
+    np.testing.assert_allclose([c.weight for c in candidates], [*weights, 0.0])
 
 
 def test_of_few_rows_what_is_nearly_as_good_counts_nearly_as_much() -> None:
