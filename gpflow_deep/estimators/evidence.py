@@ -115,6 +115,7 @@ def fit_exact(
     seconds: float | None = None,
     most_seconds: float | None = None,
     forest: bool = True,
+    inputs_may_go: bool = True,
 ) -> tuple[ExactGP, Settings, Errors | None]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
@@ -134,6 +135,8 @@ def fit_exact(
     :param seconds: for the evidence; below ten, of half as many rows.
     :param most_seconds: for it where it still rises fast, as many as `seconds` by default.
     :param forest: whether errors may be described by the inputs.
+    :param inputs_may_go: whether lengthscales may be without end: not of labels, nor where others start from
+        them, whose training could not bring an input back.
     :return: the model, the settings with the kernel and the precision taken, and the errors; of classes
         none.
     """
@@ -172,9 +175,9 @@ def fit_exact(
     for rival in rivals:
         rival.climb(_ITERATIONS, left, longer)
     winner = rivals[0] if len(rivals) == 1 else max(rivals, key=_Rival.leave_one_out)
-    winner = _without_idle_inputs(
-        winner, max(started + limit - time.perf_counter(), _FREE_TIME * limit), longer
-    )
+    if inputs_may_go:
+        left = max(started + limit - time.perf_counter(), _FREE_TIME * limit)
+        winner = _without_idle_inputs(winner, left, longer)
     best, settings = winner.model, winner.settings
     _assign(best, winner.values)
     if len(rows.X) > len(some.X):

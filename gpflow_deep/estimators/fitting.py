@@ -83,10 +83,11 @@ def fit_family(
         model, errors = fit_constant(train, settings, seed, most)
         report: dict[str, float] = {"rows": most}
     elif name in EXACT:
+        is_of_labels = settings.likelihood in CLASSES
         model, settings, errors = fit_exact(
-            name, train, settings, seed, seconds, most_seconds, forest
+            name, train, settings, seed, seconds, most_seconds, forest, not is_of_labels
         )
-        if settings.likelihood in CLASSES:
+        if is_of_labels:
             known = left_out(model)
             link = link_of(left_out_by_parts(model, known, 2, seed, seconds))
             labels = Labels(link, grow_label_forest(known, link, seed) if forest else None)

@@ -64,7 +64,15 @@ def start_from_labels(
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
     if exact is None:
         gaussian = replace(settings, likelihood="gaussian")
-        exact, _, _ = fit_exact("gp", labelled.take(some), gaussian, seed, seconds, forest=False)
+        exact, _, _ = fit_exact(
+            "gp",
+            labelled.take(some),
+            gaussian,
+            seed,
+            seconds,
+            forest=False,
+            inputs_may_go=False,
+        )
     start_as_sparse_gp(model, exact, labelled)
     variance, batch = model.layers[-1].kernel.variance, (rows.X[some], rows.Y[some])
     variances = [scale**2 * variance.numpy() for scale in _SCALES]
