@@ -42,9 +42,9 @@ def main() -> None:
     preset = replace(recommended("mean-field", len(X), X.shape[1]), **small)
     paper = replace(Settings(), **small)
     for name, settings, most in (("preset", preset, 1600), ("fit's defaults", paper, 800)):
-        steps, bound = 100, -np.inf
+        steps, bound = 160, -np.inf
         while bound < BOUND and steps < most:
-            steps *= 2
+            steps = round(1.25 * steps)
             chosen = scheduled(settings, steps) if name == "preset" else settings
             first, others, bound = seconds_to_bound(X, Y, chosen, steps)
             print(
