@@ -235,7 +235,7 @@ def left_out_by_parts(
     Each observation predicted from all others, by hyperparameters that the other parts of the rows tell, its
     own row in none of them: those that were learned with it fit it too well, the more so the fewer rows and
     the more inputs there are. Of more than 1000 rows they hardly do, and stay as they are; so they do where
-    there is no time.
+    there is no time, or not two rows a part.
 
     :param model: with its hyperparameters; they are not changed.
     :param known: each observation predicted from all others, as the model is.
@@ -244,7 +244,8 @@ def left_out_by_parts(
     :param seconds: of which all parts together take a fifth.
     """
     X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
-    if len(X) > _ROWS or (seconds is not None and seconds < _VERY_SHORT):
+    no_time = seconds is not None and seconds < _VERY_SHORT
+    if no_time or not 2 * number <= len(X) <= _ROWS:
         return known
     kernel, likelihood = map(gpflow.utilities.deepcopy, (model.kernel, model.likelihood))
     twin = ExactGP((X, Y), kernel, likelihood, weights)
