@@ -9,7 +9,7 @@ import numpy as np
 from gpflow_deep import metrics
 from gpflow_deep.presets.exact import ExactGP
 
-from .forest import ErrorForest
+from .error_forest import ErrorForest
 from .rows import Mixture, Predicted, Rows
 from .tails import Tails
 

@@ -251,18 +251,17 @@ def left_out_by_parts(
     twin = ExactGP((X, Y), kernel, likelihood, weights)
     part = np.random.default_rng(seed).permutation(len(X)) % number
     limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
-    found, order = [], []
+    found = []
     for own in range(number):
-        told, left = part != own, np.flatnonzero(part == own)
+        told = part != own
         learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
         _maximise(learner, compiled(learner.training_loss), _ITERATIONS, limit, 1.0)
-        found.append(left_out(twin).take(left))
-        order.append(left)
-    parts = Predicted(*map(np.concatenate, zip(*found, strict=True)))
-    return parts.take(np.argsort(np.concatenate(order)))
+        found.append(left_out(twin))
+    rows = np.arange(len(X))
+    return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))
 
 
 def fit_constant(

@@ -18,7 +18,7 @@ from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.settings import CLASSES
 
 from .calibration import Errors
-from .forest import ErrorForest
+from .error_forest import ErrorForest
 from .labels import Labels, class_probabilities
 from .rows import Mixture
 from .tails import Tails

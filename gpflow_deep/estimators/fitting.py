@@ -85,7 +85,14 @@ def fit_family(
     elif name in EXACT:
         is_of_labels = settings.likelihood in CLASSES
         model, settings, errors = fit_exact(
-            name, train, settings, seed, seconds, most_seconds, forest, not is_of_labels
+            name,
+            train,
+            settings,
+            seed,
+            seconds,
+            most_seconds,
+            forest,
+            inputs_may_go=not is_of_labels,
         )
         if is_of_labels:
             known = left_out(model)

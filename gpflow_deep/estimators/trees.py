@@ -178,7 +178,7 @@ class Forest:
         :param shapes: of the arrays that the forest has beside these.
         :raises ValueError: where they are no such forest.
         """
-        trees = Trees(*(arrays[name] for name in Trees._fields))
+        trees = Trees(*(arrays[field] for field in Trees._fields))
         predicted = bool(arrays["predicted"])
         trees.check(name, num_inputs + num_predictions * predicted)
         shapes |= {"limits": (2, num_inputs), "most": ()}

@@ -14,10 +14,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, load
-from gpflow_deep.estimators import forest as forest_module
+from gpflow_deep.estimators import error_forest as forest_module
 from gpflow_deep.estimators.calibration import calibrate, left_out, predicted
+from gpflow_deep.estimators.error_forest import ErrorForest
 from gpflow_deep.estimators.evidence import fit_constant, fit_exact
-from gpflow_deep.estimators.forest import ErrorForest
 from gpflow_deep.estimators.rows import Predicted, Rows
 from gpflow_deep.estimators.tails import Tails
 from gpflow_deep.presets import get, recommended
