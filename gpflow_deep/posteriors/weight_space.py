@@ -95,9 +95,13 @@ class WeightSpace(NamedTuple):
         return int(self.scaled.shape[1] // self.inverse.shape[1])
 
     def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        columns = tf.linalg.matrix_transpose(features)[:, None]  # [S, 1, D, N]
-        scale = tf.matmul(self.inverse, columns)  # [S, K, D, N]
-        return tf.linalg.matrix_transpose(rows_times(self.scaled, scale)), scale
+        """[S, N, T], and C^-1 x for every point [S, K, N, D]."""
+        if self.inverse.shape[1] == 1:
+            scale = tf.expand_dims(rows_times(features, self.inverse, transpose=True), 1)
+        else:
+            scale = tf.matmul(tf.expand_dims(features, 1), self.inverse, transpose_b=True)
+        mean = rows_times(self.scaled, scale, transpose=True)
+        return tf.linalg.matrix_transpose(mean), scale
 
     def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -106,10 +110,10 @@ class WeightSpace(NamedTuple):
         :param features: inputs, as they meet white weights: [S, N, D].
         """
         mean, scale = self._mean_and_scale(features)
-        variance = tf.linalg.matrix_transpose(tf.reduce_sum(tf.square(scale), axis=-2))
+        variance = tf.linalg.matrix_transpose(squared_norms(scale))
         return mean, tf.broadcast_to(variance, tf.shape(mean))
 
     def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Likewise with the covariance over the points: [S, K, N, N]."""
         mean, scale = self._mean_and_scale(features)
-        return mean, tf.matmul(scale, scale, transpose_a=True)
+        return mean, tf.matmul(scale, scale, transpose_b=True)
