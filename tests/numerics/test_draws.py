@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gpflow
 import numpy as np
 import pytest
@@ -41,24 +43,42 @@ def test_global_seed() -> None:
     assert not np.any(runs[0][0] == runs[0][3])  # another call, other draws
 
 
-def test_draws_are_a_function_of_their_seed() -> None:
-    first = standard_normals(SHAPES, [1, 2])
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
+def test_draws_are_a_function_of_their_seed(dtype: tf.DType) -> None:
+    draw = partial(standard_normals, SHAPES, dtype=dtype)
+    first = draw([1, 2])
+    assert [x.dtype for x in first] == [dtype] * len(SHAPES)
     tf.random.set_seed(99)
-    _assert_equal(standard_normals(SHAPES, tf.constant([1, 2])), first)
-    _assert_equal(
-        tf.function(lambda seed: standard_normals(SHAPES, seed))(tf.constant([1, 2])), first
-    )
+    _assert_equal(draw(tf.constant([1, 2])), first)
+    compiled = tf.function(draw)(tf.constant([1, 2]))
+    # Compiled arithmetic in float32 may round otherwise.
+    tolerance = 0 if dtype == tf.float64 else 1e-5
+    for ours, theirs in zip(compiled, first, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
     for seed in ([1, 3], [2, 2], [2, 1]):
-        assert not np.any(standard_normals(SHAPES, seed)[0] == first[0])
+        assert not np.any(draw(seed)[0] == first[0])
 
 
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
 @pytest.mark.parametrize("seed", [None, [1, 2]])
-def test_draws_are_standard_normal_and_independent(seed: list[int] | None) -> None:
-    """Of one tensor, and between tensors of the same shape."""
-    first, second, third = (np.ravel(x) for x in standard_normals(SHAPES, seed))
+def test_draws_are_standard_normal_and_independent(seed: list[int] | None, dtype: tf.DType) -> None:
+    """Of one tensor, between its halves, and between tensors of the same shape."""
+    first, second, third = (np.ravel(x) for x in standard_normals(SHAPES, seed, dtype))
     for draws in (first, second, third):
+        assert np.all(np.isfinite(draws))
         assert stats.kstest(draws, "norm").pvalue > 1e-3
-    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(len(first))
+    half = len(first) // 2
+    for a, b in ((first, second), (first[:half], first[half : 2 * half])):
+        for one, other in ((a, b), (a**2, b**2)):
+            assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(len(a))
+
+
+@given(shape=st.lists(st.integers(0, 5), max_size=4), known=st.booleans())
+def test_any_shape_is_drawn(shape: list[int], known: bool) -> None:
+    sizes = shape if known else [tf.constant(n) for n in shape]
+    for dtype in (tf.float32, tf.float64):
+        (draw,) = standard_normals([sizes], [1, 2], dtype)
+        assert draw.shape == tuple(shape)
 
 
 @given(
