@@ -14,7 +14,7 @@ from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision, whiten_gram
 from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import inverse_root
-from ..numerics.linalg import rows_times
+from ..numerics.linalg import rows_times, shared_product
 from ..validation import (
     check_choice,
     check_flag,
@@ -179,7 +179,7 @@ class PseudoObservations(LayerPosterior):
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:
         root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
         if self.precision == "full":
-            B = tf.matmul(root, tf.matmul(K, root), transpose_a=True)
+            B = tf.matmul(root, shared_product(K, root), transpose_a=True)
         else:
             diagonal = tf.linalg.diag_part(root)
             B = diagonal[..., :, None] * K * diagonal[..., None, :]
@@ -189,7 +189,7 @@ class PseudoObservations(LayerPosterior):
             B, f"I + R^T K_MM R of {self.name}", {"precisions": self.precision_diagonal}
         )
         if self.precision == "full":
-            whitener = tf.matmul(B_root, root, transpose_b=True)
+            whitener = shared_product(B_root, root, transpose=True)
         else:
             whitener = B_root * diagonal[..., None, :]
         outputs = tf.linalg.matrix_transpose(tf.cast(self.pseudo_outputs, K.dtype))[None]

@@ -13,7 +13,7 @@ from gpflow.base import Parameter
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter, cholesky
-from ..numerics.linalg import diagonal_forms, gram, pair_forms
+from ..numerics.linalg import diagonal_forms, gram, pair_forms, shared_product
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -166,7 +166,7 @@ class StripesAndArrow(InducingPosterior):
         products = []
         for a, b in zip(arrow, row):
             t = min(width, a.shape[1], b.shape[0])
-            product = tf.matmul(a[:, :t], b[:t], transpose_b=True)
+            product = shared_product(a[:, :t], b[:t], transpose=True)
             products.append(_pad(product, width, axis=1))
         return tf.add_n(products)
 

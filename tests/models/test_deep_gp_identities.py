@@ -381,3 +381,30 @@ def test_cached_predictions_equal_fused_ones(structure: str) -> None:
         cached = predictions(model.posterior(precompute_cache))
         for one, other in zip(cached, fused, strict=True):
             _close(one, other)
+
+
+@pytest.mark.parametrize("structure", ["mean-field", "stripes-and-arrow", "fully-coupled"])
+def test_single_precision_with_one_hidden_gp_and_many_outputs(structure: str) -> None:
+    """At the size at which TensorFlow's product of such matrices ends the process in float32."""
+    posterior = {
+        "mean-field": gd.posteriors.MeanField,
+        "stripes-and-arrow": gd.posteriors.StripesAndArrow,
+        "fully-coupled": gd.posteriors.FullyCoupled,
+    }[structure]
+    bounds: list[float] = []
+    noise: list[tf.Tensor] = []
+    for dtype in (np.float64, np.float32):
+        gpflow.config.set_default_float(dtype)
+        X = np.random.default_rng(0).normal(size=(100, 2)).astype(dtype)
+        Y = (X[:, :1] > 0).astype(dtype) + (X[:, 1:] > 0)
+        layers = gd.layers.build_layers(X, hidden_dims=[1], output_dim=3, num_inducing=60)
+        model = gd.models.DeepGP(
+            layers, gpflow.likelihoods.Softmax(3), posterior, num_samples=4, num_data=100
+        )
+        noise = noise or model.draw_noise(100, seed=[1, 2])
+        with tf.GradientTape() as tape:
+            bound = model.elbo((X, Y), [tf.cast(z, dtype) for z in noise])
+        slopes = tape.gradient(bound, model.trainable_variables)
+        assert all(np.isfinite(slope).all() for slope in slopes)
+        bounds.append(float(bound))
+    np.testing.assert_allclose(bounds[1], bounds[0], rtol=2e-2)

@@ -336,6 +336,29 @@ def test_training_in_single_precision() -> None:
         assert model.predict_y(XNEW)[0].dtype == tf.float32
 
 
+def test_one_full_precision_for_all_draws_in_single_precision() -> None:
+    """The product of matrices at whose size TensorFlow's ends the process in float32."""
+    bounds: list[float] = []
+    noise: list[tf.Tensor] = []
+    for dtype in (np.float64, np.float32):
+        gpflow.config.set_default_float(dtype)
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(60, 2)).astype(dtype)
+        Y = np.sin(X.sum(axis=1, keepdims=True))
+        model = gd.models.GlobalInducingBNN(
+            [BayesianDense(70), Activation(), BayesianDense(1)],
+            gpflow.likelihoods.Gaussian(0.1),
+            X[:50],
+            pseudo_outputs=Y[:50],
+            posterior=partial(GlobalInducingWeights, precision="full"),
+            num_samples=10,
+            num_data=60,
+        )
+        noise = noise or model.draw_noise(60, seed=[1, 2])
+        bounds.append(float(model.elbo((X, Y), [tf.cast(z, dtype) for z in noise])))
+    np.testing.assert_allclose(bounds[1], bounds[0], rtol=1e-4)
+
+
 def test_compiled_by_xla() -> None:
     model = _model()
     fix_draws(model)

@@ -296,3 +296,14 @@ def test_many_inverse_roots_that_fail() -> None:
     for dtype in (tf.float32, tf.float64):
         with pytest.raises(factorisations.FactorisationError, match="of A failed"):
             factorisations.inverse_root(tf.constant(matrices, dtype), "A", {})
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
+@pytest.mark.parametrize("leading", [(1, 1), (1,), (), (1, 3), (10, 1)])
+def test_products_with_shared_matrices(dtype: tf.DType, leading: tuple[int, ...]) -> None:
+    """At the size at which TensorFlow's own product in float32 ends the process."""
+    x, matrix = _random(10, 1, 100, 51), _random(*leading, 51, 40, seed=1)
+    for transpose in (False, True):
+        given = tf.linalg.matrix_transpose(matrix) if transpose else matrix
+        product = linalg.shared_product(tf.cast(x, dtype), tf.cast(given, dtype), transpose)
+        np.testing.assert_allclose(product, x.numpy() @ matrix.numpy(), atol=1e-4)
