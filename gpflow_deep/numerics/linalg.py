@@ -360,18 +360,14 @@ def rows_times(x: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.T
 
 def shared_product(x: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
     """
-    ``x matrix`` for x [..., N, K] and matrices [..., K, M], whose leading dimensions broadcast against
-    those of ``x`` and may all be one.
-
-    One matrix meets all rows in one product. ``tf.matmul`` in float32 on a CPU may end the process there,
-    where ``x`` is [S, 1, N, K] (TensorFlow's issue 117700).
-
-    :param transpose: multiply by the matrices' transposes, [..., M, K], instead.
+    ``x matrix``, or ``x matrix^T``, for x [..., N, K] and matrices whose leading dimensions broadcast against
+    those of ``x``. One matrix meets all rows in one product: ``tf.matmul`` in float32 on a CPU may end the
+    process where ``x`` is [S, 1, N, K] (TensorFlow's issue 117700).
     """
     if any(size != 1 for size in matrix.shape[:-2]):
         return tf.matmul(x, matrix, transpose_b=transpose)
-    rows = tf.reshape(x, [-1, x.shape[-1]])
-    product = tf.matmul(rows, tf.reshape(matrix, matrix.shape[-2:]), transpose_b=transpose)
+    single = tf.reshape(matrix, matrix.shape[-2:])
+    product = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), single, transpose_b=transpose)
     return tf.reshape(product, tf.concat([tf.shape(x)[:-1], tf.shape(product)[-1:]], axis=0))
 
 
