@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 
 from ..numerics.factorisations import inverse_root
-from ..numerics.linalg import rows_times, solve_rows, squared_norms
+from ..numerics.linalg import rows_times, shared_product, solve_rows, squared_norms
 
 __all__ = ["WeightSpace", "WhiteWeights"]
 
@@ -96,10 +96,7 @@ class WeightSpace(NamedTuple):
 
     def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[S, N, T], and C^-1 x for every point [S, K, N, D]."""
-        if self.inverse.shape[1] == 1:
-            scale = tf.expand_dims(rows_times(features, self.inverse, transpose=True), 1)
-        else:
-            scale = tf.matmul(tf.expand_dims(features, 1), self.inverse, transpose_b=True)
+        scale = shared_product(features[:, None], self.inverse, transpose=True)
         mean = rows_times(self.scaled, scale, transpose=True)
         return tf.linalg.matrix_transpose(mean), scale
 

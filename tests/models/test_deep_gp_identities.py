@@ -383,14 +383,12 @@ def test_cached_predictions_equal_fused_ones(structure: str) -> None:
             _close(one, other)
 
 
-@pytest.mark.parametrize("structure", ["mean-field", "stripes-and-arrow", "fully-coupled"])
-def test_single_precision_with_one_hidden_gp_and_many_outputs(structure: str) -> None:
+@pytest.mark.parametrize(
+    "posterior",
+    [gd.posteriors.MeanField, gd.posteriors.StripesAndArrow, gd.posteriors.FullyCoupled],
+)
+def test_single_precision_with_one_hidden_gp_and_many_outputs(posterior: type) -> None:
     """At the size at which TensorFlow's product of such matrices ends the process in float32."""
-    posterior = {
-        "mean-field": gd.posteriors.MeanField,
-        "stripes-and-arrow": gd.posteriors.StripesAndArrow,
-        "fully-coupled": gd.posteriors.FullyCoupled,
-    }[structure]
     bounds: list[float] = []
     noise: list[tf.Tensor] = []
     for dtype in (np.float64, np.float32):
