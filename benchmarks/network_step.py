@@ -1,8 +1,9 @@
 """
-Cost of one Adam step of Bayesian networks at the size of the yacht data: 277 points at once, 6 inputs, two
-hidden layers of 50 units, M = 100, S = 10; by posterior and dtype, beside the authors' own library.
+Cost of one Adam step of Bayesian networks of two hidden layers of 50 units, M = 100, S = 10, by posterior and
+dtype, beside the authors' own library; by default at the size of the yacht data, 277 points of 6 inputs.
 
     python benchmarks/network_step.py
+    python benchmarks/network_step.py --num-data 7373 --input-dim 8 --dtypes float32
     python benchmarks/network_step.py --peer-python PYTHON --bayesfunc FOLDER
 
 The peer is bayesfunc (https://github.com/LaurenceA/bayesfunc), of which FOLDER is a checkout, in a Python
@@ -22,22 +23,19 @@ from pathlib import Path
 import numpy as np
 from harness import adam_step, argument_parser, child_command, measure, run_rounds
 
-NUM_DATA, INPUT_DIM, WIDTH, M, S = 277, 6, 50, 100, 10
+WIDTH, M, S = 50, 100, 10
+POSTERIORS = ("separate", "shared", "local", "factorised")
+DTYPES = ("float64", "float32")
 #: Library, posterior, dtype.
-CASES = [
-    ("gpflow_deep", posterior, dtype)
-    for posterior in ("separate", "shared", "local", "factorised")
-    for dtype in ("float64", "float32")
-]
 PEER_CASES = [("bayesfunc", "separate", "float32"), ("bayesfunc", "shared", "float32")]
 
 
-def data(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    X = np.random.default_rng(0).normal(size=(NUM_DATA, INPUT_DIM)).astype(dtype)
+def data(dtype: str, o: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(o.num_data, o.input_dim)).astype(dtype)
     return X, np.sin(X.sum(axis=1, keepdims=True)).astype(dtype)
 
 
-def our_step(posterior: str, dtype: str, jit: bool) -> Callable[[], object]:
+def our_step(posterior: str, dtype: str, o: argparse.Namespace) -> Callable[[], object]:
     import gpflow
     import tensorflow as tf
 
@@ -45,7 +43,7 @@ def our_step(posterior: str, dtype: str, jit: bool) -> Callable[[], object]:
     from gpflow_deep import posteriors as q
 
     gpflow.config.set_default_float(dtype)
-    X, Y = data(dtype)
+    X, Y = data(dtype, o)
     layers = [gd.layers.BayesianDense(n) for n in (WIDTH, WIDTH, 1)]
     relu = gd.layers.bayesian.Activation
     kinds = {
@@ -59,23 +57,23 @@ def our_step(posterior: str, dtype: str, jit: bool) -> Callable[[], object]:
         [layers[0], relu(), layers[1], relu(), layers[2]],
         gpflow.likelihoods.Gaussian(0.05),
         X[:M] if is_global else None,
-        input_shape=None if is_global else INPUT_DIM,
+        input_shape=None if is_global else o.input_dim,
         posterior=kinds[posterior],
         pseudo_outputs=Y[:M] if is_global else None,
         num_samples=S,
-        num_data=NUM_DATA,
+        num_data=o.num_data,
     )
     batch = tf.constant(X), tf.constant(Y)
-    return adam_step(lambda: model.training_loss(batch), model.trainable_variables, jit)
+    return adam_step(lambda: model.training_loss(batch), model.trainable_variables, o.jit)
 
 
-def peer_step(posterior: str, folder: Path) -> Callable[[], object]:
-    sys.path.insert(0, str(folder))
+def peer_step(posterior: str, o: argparse.Namespace) -> Callable[[], object]:
+    sys.path.insert(0, str(o.bayesfunc))
     import bayesfunc
     import torch
 
     torch.set_num_threads(1)
-    X, Y = (torch.tensor(part) for part in data("float32"))
+    X, Y = (torch.tensor(part) for part in data("float32", o))
     layer = partial(
         bayesfunc.GILinear,
         inducing_batch=M,
@@ -85,7 +83,7 @@ def peer_step(posterior: str, folder: Path) -> Callable[[], object]:
     relu = torch.nn.ReLU
     network = bayesfunc.InducingWrapper(
         torch.nn.Sequential(
-            layer(INPUT_DIM, WIDTH),
+            layer(o.input_dim, WIDTH),
             relu(),
             layer(WIDTH, WIDTH),
             relu(),
@@ -110,18 +108,22 @@ def peer_step(posterior: str, folder: Path) -> Callable[[], object]:
 
 def main() -> None:
     parser = argument_parser(__doc__, steps=30)
+    parser.add_argument("--num-data", type=int, default=277)
+    parser.add_argument("--input-dim", type=int, default=6)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--bayesfunc", type=Path, help="folder of the peer's repository")
     o: argparse.Namespace = parser.parse_args()
     if o.child:
         library, posterior, dtype = o.child
         if library == "bayesfunc":
-            step = peer_step(posterior, o.bayesfunc)
+            step = peer_step(posterior, o)
         else:
-            step = our_step(posterior, dtype, o.jit)
+            step = our_step(posterior, dtype, o)
         print(json.dumps(measure(step, o.steps)))
         return
-    commands = {case: child_command(__file__, case) for case in CASES}
+    cases = [("gpflow_deep", posterior, dtype) for posterior in POSTERIORS for dtype in o.dtypes]
+    commands = {case: child_command(__file__, case) for case in cases}
     if o.bayesfunc:
         for case in PEER_CASES:
             commands[case] = child_command(__file__, case, python=o.peer_python)

@@ -33,11 +33,13 @@ def test_shapes_and_precision() -> None:
     assert standard_normals([], None) == standard_normals([], [1, 2]) == []
 
 
-def test_global_seed() -> None:
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
+def test_global_seed(dtype: tf.DType) -> None:
+    draw = partial(standard_normals, SHAPES, dtype=dtype)
     runs = []
     for seed in (1, 1, 2):
         tf.random.set_seed(seed)
-        runs.append(standard_normals(SHAPES) + standard_normals(SHAPES))
+        runs.append(draw() + draw())
     _assert_equal(runs[0], runs[1])
     assert not np.any(runs[0][0] == runs[2][0])
     assert not np.any(runs[0][0] == runs[0][3])  # another call, other draws
@@ -73,11 +75,15 @@ def test_draws_are_standard_normal_and_independent(seed: list[int] | None, dtype
             assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(len(a))
 
 
-@given(shape=st.lists(st.integers(0, 5), max_size=4), known=st.booleans())
-def test_any_shape_is_drawn(shape: list[int], known: bool) -> None:
+@given(
+    shape=st.lists(st.integers(0, 5), max_size=4),
+    known=st.booleans(),
+    seed=st.sampled_from([None, (1, 2)]),
+)
+def test_any_shape_is_drawn(shape: list[int], known: bool, seed: tuple[int, int] | None) -> None:
     sizes = shape if known else [tf.constant(n) for n in shape]
     for dtype in (tf.float32, tf.float64):
-        (draw,) = standard_normals([sizes], [1, 2], dtype)
+        (draw,) = standard_normals([sizes], seed, dtype)
         assert draw.shape == tuple(shape)
 
 
