@@ -13,7 +13,8 @@ from gpflow.base import Parameter, TensorType
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter, cholesky
-from ..numerics.linalg import covariance_forms, pair_forms, triangular_grams
+from ..numerics.forms import covariance_forms, pair_forms
+from ..numerics.linalg import triangular_grams
 from ..validation import as_real_array, check_sequence_of
 from .base import (
     GP,

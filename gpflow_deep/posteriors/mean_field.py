@@ -12,7 +12,8 @@ from gpflow.base import Parameter
 
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
-from ..numerics.linalg import diagonal_forms, gram, quadratic_forms
+from ..numerics.forms import diagonal_forms, quadratic_forms
+from ..numerics.linalg import gram
 from .base import (
     GP,
     HIDDEN_SCALE,

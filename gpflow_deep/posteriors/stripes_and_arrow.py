@@ -13,7 +13,8 @@ from gpflow.base import Parameter
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.factorisations import add_jitter, cholesky
-from ..numerics.linalg import diagonal_forms, gram, pair_forms, shared_product
+from ..numerics.forms import diagonal_forms, pair_forms
+from ..numerics.linalg import gram, shared_product
 from .base import (
     GP,
     HIDDEN_SCALE,

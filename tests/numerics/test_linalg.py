@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_deep.numerics import factorisations, linalg
+from gpflow_deep.numerics import factorisations, forms, linalg
 
 N, S, M, K, T, U = 4, 3, 5, 2, 3, 2
 Form = Callable[..., tf.Tensor]
@@ -68,77 +68,77 @@ def _definite(X: tf.Tensor) -> tf.Tensor:
 
 CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
     "quadratic": (
-        lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
+        lambda A, C: forms.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
         [_random(S, N, M), _random(T, M, M)],
     ),
     "quadratic of one number": (
-        linalg.quadratic_forms,
+        forms.quadratic_forms,
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C, A),
         [_random(S, N, 1), _random(T, 1, 1)],
     ),
     "quadratic of one form": (
-        lambda A, C: linalg.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
+        lambda A, C: forms.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
         [_random(S, N, M), _random(1, M, M)],
     ),
     "bilinear": (
-        linalg.bilinear_forms,
+        forms.bilinear_forms,
         lambda A, C, B: tf.einsum("snm,pmk,snk->snp", A, C, B),
         [_random(S, N, M), _random(T, M, K), _random(S, N, K)],
     ),
     "bilinear of shared rows": (
-        linalg.bilinear_forms,
+        forms.bilinear_forms,
         lambda A, C, B: tf.einsum("snm,pmk,nk->snp", A, C, B[0]),
         [_random(S, N, M), _random(T, M, K), _random(1, N, K)],
     ),
     "diagonal": (
-        linalg.diagonal_forms,
+        forms.diagonal_forms,
         _plain_diagonal,
         [_random(S, N, M), _random(T, M, K), _random(S, N, K)],
     ),
     "diagonal of more bases than forms": (
-        linalg.diagonal_forms,
+        forms.diagonal_forms,
         _plain_diagonal,
         [_random(S, N, T + 1, M), _random(T, M, K), _random(1, N, T + 2, K)],
     ),
     "diagonal with bases of one side": (
-        linalg.diagonal_forms,
+        forms.diagonal_forms,
         _plain_diagonal,
         [_random(S, N, T, M), _random(T, M, K), _random(1, N, K)],
     ),
     "diagonal with bases of the other": (
-        linalg.diagonal_forms,
+        forms.diagonal_forms,
         _plain_diagonal,
         [_random(S, N, M), _random(T, M, K), _random(S, N, T + 1, K)],
     ),
     "pairs": (
-        linalg.pair_forms,
+        forms.pair_forms,
         _plain_pairs,
         [_random(S, N, M), _random(T, U, M, K), _random(S, N, K)],
     ),
     "pairs of shared rows": (
-        linalg.pair_forms,
+        forms.pair_forms,
         _plain_pairs,
         [_random(S, N, M), _random(T, U, M, K), _random(1, N, K)],
     ),
     "pairs with bases of one side": (
-        linalg.pair_forms,
+        forms.pair_forms,
         _plain_pairs,
         [_random(S, N, T, M), _random(T, U, M, K), _random(1, N, K)],
     ),
     "pairs with bases of the other": (
-        linalg.pair_forms,
+        forms.pair_forms,
         _plain_pairs,
         [_random(S, N, M), _random(T, U, M, K), _random(S, N, U, K)],
     ),
     "covariance": (
-        lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
+        lambda A, C: forms.covariance_forms(A, _symmetric_pairs(C)),
         lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
         [_random(S, N, M), _random(T, T, M, M)],
     ),
     "covariance with bases": (
-        lambda A, C: linalg.covariance_forms(A, _symmetric_pairs(C)),
+        lambda A, C: forms.covariance_forms(A, _symmetric_pairs(C)),
         lambda A, C: _plain_pairs(A, _symmetric_pairs(C), A),
         [_random(S, N, T, M), _random(T, T, M, M)],
     ),
@@ -204,7 +204,7 @@ def test_forms_of_an_unknown_number_of_points() -> None:
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, M], tf.float64)])
     def covariance(A: tf.Tensor) -> tf.Tensor:
-        return linalg.covariance_forms(A, _symmetric_pairs(C))
+        return forms.covariance_forms(A, _symmetric_pairs(C))
 
     np.testing.assert_allclose(covariance(A), _plain_pairs(A, _symmetric_pairs(C), A), rtol=1e-12)
     assert covariance(A[:, :0]).shape == (S, 0, T, T)
