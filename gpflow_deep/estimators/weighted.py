@@ -11,6 +11,12 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, Softmax
 
+from gpflow_deep.likelihoods import (
+    predict_log_density,
+    predict_mean_and_var,
+    variational_expectations,
+)
+
 __all__ = ["WeightedLikelihood", "weighted_rows"]
 
 
@@ -47,19 +53,19 @@ class WeightedLikelihood(Likelihood):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         observations, weights = self._split(Y)
-        return weights * self.base.variational_expectations(X, Fmu, Fvar, observations)
+        return weights * variational_expectations(self.base, X, Fmu, Fvar, observations)
 
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         observations, _ = self._split(Y)
-        return self.base.predict_log_density(X, Fmu, Fvar, observations)
+        return predict_log_density(self.base, X, Fmu, Fvar, observations)
 
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        return self.base.predict_mean_and_var(X, Fmu, Fvar)
+        return predict_mean_and_var(self.base, X, Fmu, Fvar)
 
 
 @contextmanager

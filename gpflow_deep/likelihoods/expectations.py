@@ -3,8 +3,9 @@ What GPflow's likelihoods say of observations when the latent functions are norm
 relied on.
 
 The functions here are the likelihoods' own methods of the same names wherever these are more than GPflow's
-Gauss-Hermite quadrature of 20 nodes: closed forms, Monte Carlo, whatever a likelihood of yours overrides, a
-``quadrature`` given to its constructor. In place of those 20 nodes they use :mod:`.quadrature`.
+Gauss-Hermite quadrature of 20 nodes or its Monte Carlo: closed forms, whatever a likelihood of yours
+overrides, a ``quadrature`` given to its constructor. In place of those 20 nodes they use :mod:`.quadrature`,
+in place of random draws :mod:`.monte_carlo`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .log_probs import (
     probit,
     scalar_log_prob,
 )
+from .monte_carlo import drawn_density, drawn_expectation, drawn_moments, takes_draws
 from .quadrature import expectation, log_expectation
 
 __all__ = [
@@ -72,6 +74,8 @@ def variational_expectations(
     """
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
+    if takes_draws(likelihood, "variational_expectations"):
+        return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "variational_expectations"):
         return likelihood.variational_expectations(X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_expectation(likelihood, X, Fmu, Fvar, Y), axis=-1)
@@ -91,6 +95,8 @@ def predict_log_density(
     """
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
+    if takes_draws(likelihood, "predict_log_density"):
+        return drawn_density(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "predict_log_density"):
         return likelihood.predict_log_density(X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_log_density(likelihood, X, Fmu, Fvar, Y), axis=-1)
@@ -118,6 +124,8 @@ def predict_mean_and_var(
         parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
         mean, variance = (tf.concat(columns, axis=-1) for columns in zip(*parts))
         return mean, variance
+    if takes_draws(likelihood, "predict_mean_and_var"):
+        return drawn_moments(likelihood, X, Fmu, Fvar)
     if not needs_quadrature(likelihood, "predict_mean_and_var"):
         return likelihood.predict_mean_and_var(X, Fmu, Fvar)
 

@@ -31,7 +31,8 @@ from .expectations import (
     predict_log_density,
     variational_expectations,
 )
-from .log_probs import inherits, log_prob
+from .log_probs import inherits
+from .monte_carlo import drawn_log_probs
 
 __all__ = ["Query", "gaussian_normaliser", "log_normaliser", "normaliser"]
 
@@ -188,14 +189,8 @@ def _by_draws(likelihood: Likelihood, at: Query) -> tf.Tensor:
     else:
         root = tf.cast(tf.linalg.cholesky(tf.cast(covariance, tf.float64)), mean.dtype)
         F = mean + tf.einsum("npq,sq->snp", root, noise)
-    S, N = noise.shape[0], tf.shape(mean)[0]
-
-    def rows(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(tf.broadcast_to(x, tf.concat([[S], tf.shape(x)], 0)), [-1, x.shape[-1]])
-
-    log_p = log_prob(likelihood, rows(X), tf.reshape(F, [-1, F.shape[-1]]), rows(Y))
-    log_p = tf.reshape(log_p, [S, N])
+    log_p = drawn_log_probs(likelihood, X, F, Y)
     if alpha == 0:
         return tf.reduce_mean(log_p, axis=0)
-    log_S = tf.math.log(tf.cast(S, mean.dtype))
+    log_S = tf.math.log(tf.cast(noise.shape[0], mean.dtype))
     return (tf.reduce_logsumexp(alpha * log_p, axis=0) - log_S) / alpha

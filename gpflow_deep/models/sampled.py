@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer, Layer
 from ..layers.gp_layer import check_inducing_variables
 from ..likelihoods import predict_log_density, variational_expectations
+from ..likelihoods.monte_carlo import new_nodes
 from ..numerics.draws import standard_normals
 from ..numerics.parts import ROWS, in_parts
 from ..numerics.warning import complex_casts_unsaid, warn_caller
@@ -216,7 +217,8 @@ class SampledDeepGP(DrawingDeepGPModel):
         output = walk(self.layers, self._passage(Prepared(self._factors(), drawn)), X, points)[-1]
         mean, variance = self._marginals(output)
         f = Mixture(mean, variance, equal_log_weights(tf.shape(mean)[0]))
-        terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
+        with new_nodes(noise is None):
+            terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
         by_chain = tf.reshape(tf.reduce_sum(terms, axis=-1), [q.num_chains, S])
         return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior(states)
 

@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..likelihoods import log_prob
+from ..likelihoods.monte_carlo import new_nodes
 from ..numerics.draws import standard_normals
 from ..posteriors.mixture import (
     Mixture,
@@ -124,7 +125,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         self, data: RegressionData, noise: Noise, predictive: bool, kl_weight: TensorType
     ) -> tf.Tensor:
         X, Y = self._check_data(data)
-        N = _num_rows(X)
+        N, is_new = _num_rows(X), noise is None
         noise = self.draw_noise(N) if noise is None else noise
         points, inducing = self._noise(noise, N, self._num_sampled, training=True)
         points = self._by_layer(points, self._num_sampled, training=True)
@@ -134,7 +135,9 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         if output.sample is None:
             mean, variance = self._marginals(output)
             f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
-            fit = (self._log_density if predictive else self._expected_log_likelihood)(X, f, Y)
+            term = self._log_density if predictive else self._expected_log_likelihood
+            with new_nodes(is_new):
+                fit = term(X, f, Y)
         else:
             fit = self._log_density_of_draws(X, self._draws(output), Y)
         divergence = self._divergence(prepared, passage)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.utilities import read_values
 
+from gpflow_deep.likelihoods.monte_carlo import nodes_of_seed
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.optimizers import NaturalGradient
 
@@ -210,7 +211,7 @@ class Steps:
         """
         if not hasattr(self._model, "draw_noise"):
             return None
-        seed = tf.stack([tf.constant(self._seed, tf.int64), self._step])
+        seed = self._seed_of_step()
         whole = self._model.draw_noise(batch_size, seed=seed)
         if own_size == batch_size:
             return whole
@@ -226,10 +227,14 @@ class Steps:
         options = {} if noise is None else {"noise": noise}
         if self._tempering is not None:
             options["tempering"] = self._tempering(tf.maximum(self._step, self.place))
-        if not options:
-            return self._model.training_loss(batch)
-        objective = self._model.maximum_log_likelihood_objective(batch, **options)
+        with nodes_of_seed(self._seed_of_step()):
+            if not options:
+                return self._model.training_loss(batch)
+            objective = self._model.maximum_log_likelihood_objective(batch, **options)
         return -(objective + self._model.log_prior_density())
+
+    def _seed_of_step(self) -> tf.Tensor:
+        return tf.stack([tf.constant(self._seed, tf.int64), self._step])
 
     def _update(self, gradients: Sequence[tf.Tensor]) -> None:
         """In a replica: one step of its copies."""
