@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -48,6 +49,13 @@ class _RealMatrix(tfp.distributions.Distribution):
 
     def _batch_shape_tensor(self) -> tf.Tensor:
         return tf.shape(self.df)
+
+    def _parameter_control_dependencies(self, is_init: bool) -> list[Any]:
+        if is_init or not self.validate_args:  # what is known is checked then
+            return []
+        message = f"df: expected numbers above {self.size - 1}."
+        lowest = tf.cast(self.size - 1, self.dtype)
+        return [tf.debugging.assert_greater(self.df, lowest, message=message)]
 
     def _event_shape(self) -> tf.TensorShape:
         return tf.TensorShape([self.size, self.size])
@@ -116,10 +124,11 @@ class InverseWishart(_RealMatrix):
     >>> law.sample(3, seed=0).shape
     TensorShape([3, 2, 2])
 
-    :param df: degrees of freedom nu, above p - 1.
-    :param scale_tril: the Cholesky factor C [..., p, p] of the scale matrix Psi; its batch shape is that of
-        ``df``.
-    :raises ValueError: for fewer degrees of freedom, where they are known.
+    :param df: degrees of freedom nu [...], above p - 1.
+    :param scale_tril: the Cholesky factor C [..., p, p] of the scale matrix Psi; the batch shape is what
+        those of both broadcast to.
+    :raises ValueError: for fewer degrees of freedom, or a factor that is not lower triangular with a positive
+        diagonal, where they are known; for shapes that do not broadcast.
     """
 
     def __init__(
@@ -131,13 +140,37 @@ class InverseWishart(_RealMatrix):
         name: str = "InverseWishart",
     ) -> None:
         parameters = dict(locals())
-        self.scale_tril = as_real_tensor(scale_tril, "scale_tril")
+        scale_tril = as_real_tensor(scale_tril, "scale_tril")
+        if not scale_tril.dtype.is_floating:
+            scale_tril = tf.cast(scale_tril, gpflow.default_float())
+        self.scale_tril = scale_tril
         if self.scale_tril.shape.rank is not None and (
             self.scale_tril.shape.rank < 2 or self.scale_tril.shape[-1] != self.scale_tril.shape[-2]
         ):
             raise ValueError(f"scale_tril: expected [..., p, p], got {self.scale_tril.shape}.")
+        known = tf.get_static_value(self.scale_tril)
+        if known is not None and (
+            np.any(np.triu(known, 1)) or not np.all(np.diagonal(known, axis1=-2, axis2=-1) > 0)
+        ):
+            raise ValueError(
+                "scale_tril: expected the Cholesky factor of the scale matrix, lower triangular with a"
+                f" positive diagonal, got {known!r}."
+            )
         df = tf.cast(as_real_tensor(df, "df"), self.scale_tril.dtype)
+        batch = self.scale_tril.shape[:-2]
+        try:
+            self._static_batch = tf.broadcast_static_shape(df.shape, batch)
+        except ValueError as error:
+            raise ValueError(
+                f"df: expected a shape that broadcasts with {batch}, that of the scales, got {df.shape}."
+            ) from error
         super().__init__(df, self.scale_tril.shape[-1], parameters, name, validate_args)
+
+    def _batch_shape(self) -> tf.TensorShape:
+        return self._static_batch
+
+    def _batch_shape_tensor(self) -> tf.Tensor:
+        return tf.broadcast_dynamic_shape(tf.shape(self.df), tf.shape(self.scale_tril)[:-2])
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:
         """Draws as a smooth function of standard normals [..., p, p]."""
@@ -148,10 +181,8 @@ class InverseWishart(_RealMatrix):
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
         factor = tf.linalg.cholesky(value)
-        scale = tf.broadcast_to(self.scale_tril, tf.shape(factor))
-        trace = tf.reduce_sum(
-            tf.square(tf.linalg.triangular_solve(factor, scale)), axis=[-2, -1]
-        )  # of Psi X^-1
+        root = tf.linalg.triangular_solve(factor, self.scale_tril)
+        trace = tf.reduce_sum(tf.square(root), axis=[-2, -1])  # of Psi X^-1
         log_det = _log_determinant(factor)
         return (
             0.5 * self.df * (_log_determinant(self.scale_tril) - self.size * np.log(2.0))

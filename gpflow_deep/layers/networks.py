@@ -17,7 +17,7 @@ from ..validation import (
     check_seed,
 )
 
-__all__ = ["AffineMaps", "MLP", "Network", "as_network"]
+__all__ = ["AffineMaps", "MLP", "Network", "as_module", "as_network"]
 
 #: From [R, D] to [R, columns].
 Network = Callable[[tf.Tensor], tf.Tensor]
@@ -131,6 +131,19 @@ class _Hidden:
         self.value = value
 
 
+def as_module(network: Network) -> Network:
+    """
+    Itself, or a layer of Keras that has been called, and so has its variables, as a module that GPflow finds
+    them in.
+    """
+    is_module = isinstance(network, tf.Module)
+    return network if is_module or not _has_variables(network) else _KerasNetwork(network)
+
+
+def _has_variables(network: Any) -> bool:
+    return hasattr(type(network), "trainable_variables")
+
+
 def as_network(network: Any, input_dim: int) -> tuple[Network, int]:
     """
     A ``tf.Module`` or Keras layer that can be called with inputs [R, input_dim], and how many columns it
@@ -139,7 +152,7 @@ def as_network(network: Any, input_dim: int) -> tuple[Network, int]:
     :raises TypeError: where it cannot be called, or its variables could not be found.
     :raises ValueError: where it does not take such inputs, or returns no matrix of the default float.
     """
-    if not callable(network) or not hasattr(type(network), "trainable_variables"):
+    if not callable(network) or not _has_variables(network):
         raise TypeError(f"networks: expected callable tf.Modules or Keras layers, got {network!r}.")
     X = tf.zeros([2, input_dim], gpflow.default_float())
     try:
@@ -153,5 +166,4 @@ def as_network(network: Any, input_dim: int) -> tuple[Network, int]:
             f"networks: expected [2, columns] of {X.dtype.name} for inputs [2, {input_dim}], got"
             f" {Y.shape} of {Y.dtype.name} from {type(network).__name__}."
         )
-    columns = int(Y.shape[1])
-    return network if isinstance(network, tf.Module) else _KerasNetwork(network), columns
+    return as_module(network), int(Y.shape[1])

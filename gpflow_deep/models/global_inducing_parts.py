@@ -89,7 +89,10 @@ def build_posteriors(
     seed: int,
 ) -> list[LayerPosterior]:
     """The posterior of each layer, with its initial values."""
-    builders = list(posterior) if isinstance(posterior, Sequence) else [posterior] * len(layers)
+    if isinstance(posterior, Sequence) and not isinstance(posterior, str):
+        builders = list(posterior)
+    else:
+        builders = [posterior] * len(layers)
     check_builders(builders, len(layers))
     posteriors = []
     M = 0

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
+import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 
 from ..layers import GPLayer
@@ -79,7 +81,8 @@ def _input_shape(inducing_inputs: Parameter | None, input_shape: Any) -> tuple[i
     if inducing_inputs is None:
         if input_shape is None:
             raise ValueError("input_shape: expected it without inducing_inputs, got None.")
-        sizes = [input_shape] if isinstance(input_shape, int) else input_shape
+        many = isinstance(input_shape, (Sequence, np.ndarray, tf.TensorShape))
+        sizes = input_shape if many else [input_shape]
         return tuple(check_positive_integer(size, "input_shape") for size in sizes)
     if input_shape is not None:
         raise ValueError(
@@ -102,7 +105,7 @@ def build_weight_posteriors(
     :raises TypeError: where ``posterior`` makes something else.
     :raises ValueError: where there are not as many as layers, or inducing inputs are missing.
     """
-    if isinstance(posterior, Sequence):
+    if isinstance(posterior, Sequence) and not isinstance(posterior, str):
         builders = list(posterior)
     else:
         builders = [PseudoObservations if isinstance(x, GPLayer) else posterior for x in layers]
@@ -114,14 +117,23 @@ def build_weight_posteriors(
             kind = LayerPosterior
             if not num_inducing:
                 raise ValueError("inducing_inputs: expected some for a GPLayer, got None.")
-            q = build(layer.num_latent_gps, num_inducing)
+            arguments: tuple[Any, ...] = layer.num_latent_gps, num_inducing
         else:
             sizes = layer.num_outputs, layer.fan_in, num_inducing, layer.num_positions
-            q = build(WeightSpec(*sizes, seed=seed + index))
+            arguments = (WeightSpec(*sizes, seed=seed + index),)
+        expected = f"posterior: expected a function that makes a {kind.__name__} for {layer.name}"
+        try:
+            q = build(*arguments)
+        except TypeError as error:
+            raise TypeError(f"{expected}, got {build!r}, which raises: {error}") from error
         if not isinstance(q, kind):
-            raise TypeError(
-                f"posterior: expected a function that makes a {kind.__name__} for {layer.name}, got {q!r}."
-            )
+            raise TypeError(f"{expected}, got {q!r}.")
+        if isinstance(q, WeightPosterior):
+            own, others = (layer.num_outputs, layer.fan_in), (q.num_outputs, q.fan_in)
+            if others != own:
+                raise ValueError(
+                    f"{expected} with (num_outputs, fan_in) = {own}, got one with {others}."
+                )
         posteriors.append(q)
     _check_local_reparameterisation(posteriors)
     # Of the posteriors of weights, those that have pseudo-observations.

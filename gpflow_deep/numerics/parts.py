@@ -52,7 +52,9 @@ def in_parts(
     def join(x: tf.Tensor) -> tf.Tensor:
         order = [*range(1, axis + 1), 0, *range(axis + 1, x.shape.rank)]
         x = tf.transpose(x, order)
-        x = tf.reshape(x, [*x.shape[:axis], -1, *x.shape[axis + 2 :]])
+        known, shape = x.shape, tf.shape(x)
+        x = tf.reshape(x, tf.concat([shape[:axis], [-1], shape[axis + 2 :]], axis=0))
+        x = tf.ensure_shape(x, [*known[:axis], None, *known[axis + 2 :]])
         return x[(slice(None),) * axis + (slice(N),)]
 
     return tuple(map(join, results))

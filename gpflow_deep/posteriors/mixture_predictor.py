@@ -35,6 +35,10 @@ __all__ = ["MixturePredictor", "Prediction"]
 Prediction = tuple[Any, list[TensorType | None], tf.Tensor]
 
 
+#: How many numbers there are at most for each of the covariances of whole functions, as measured.
+_COPIES = 5
+
+
 class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
@@ -131,9 +135,9 @@ class MixturePredictor(ABC):
         X = self._as_joint_inputs(Xnew)
         if X.shape[-2] is not None:
             N, S = int(X.shape[-2]), self._num_joint_samples
-            check_memory(
-                S * N * N, f"covariances of {N:,} points, one for each of {S} draws", "Xnew"
-            )
+            # The covariances, and what they are made of and summed by.
+            what = f"{_COPIES} times the covariances of {N:,} points, one for each of {S} draws"
+            check_memory(_COPIES * S * N * N, what, "Xnew")
         prepared = self._prepare()
         prediction = self._prediction(prepared, None, noise)
 

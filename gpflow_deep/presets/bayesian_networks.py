@@ -60,7 +60,12 @@ def bayesian_network(
     :param seed: of initial values and predictions.
     :param posterior: "factorised", "local-inducing" or "global-inducing".
     :param prior: "neal", "standard" or "scale".
+    :raises ValueError: where settings name a kernel.
     """
+    if settings.kernel != "own":
+        raise ValueError(
+            f"kernel: expected none with a network of weights, which has no kernels, got {settings.kernel!r}."
+        )
     layers: list[Any] = []
     for width in settings.hidden_dims(X.shape[1]):
         layers += [BayesianDense(width, prior), Activation("relu")]

@@ -24,7 +24,12 @@ from gpflow_deep.layers.bayesian import (
 )
 from gpflow_deep.models import GlobalInducingBNN
 from gpflow_deep.posteriors import FactorisedWeights, GlobalInducingWeights
-from gpflow_deep.validation import check_choice, check_positive_integer
+from gpflow_deep.validation import (
+    as_real_array,
+    check_choice,
+    check_inputs,
+    check_positive_integer,
+)
 
 __all__ = ["image_network", "lenet", "resnet8"]
 
@@ -112,7 +117,7 @@ def image_network(
     TensorShape([6, 3])
 
     :param images: standardised, [N, H, W, C]; data of the model are their rows, [N, H W C].
-    :param labels: classes 0, 1, ..., [N].
+    :param labels: classes 0, 1, ..., whole numbers of any type, [N].
     :param architecture: :func:`resnet8`, :func:`lenet`, or a function of (num_classes, channels, prior).
     :param posterior: "global-inducing" or "factorised" (with local reparameterisation).
     :param prior: "spatial", "neal", "standard" or "scale".
@@ -120,15 +125,26 @@ def image_network(
     :param num_inducing: inducing images, at most N.
     :param seed: of the choice of inducing images, of initial values and predictions.
     :param settings: others of :class:`~gpflow_deep.models.GlobalInducingBNN`, such as ``num_samples``.
-    :raises ValueError: for another posterior, or images and labels that do not fit each other.
+    :raises TypeError: where labels are no numbers, or the architecture is no function.
+    :raises ValueError: for another posterior, images and labels that do not fit each other, or others than
+        these classes.
     """
-    images, labels = np.asarray(images), np.asarray(labels)
+    images, labels = as_real_array(images, "images"), as_real_array(labels, "labels")
     check_choice(posterior, "posterior", tuple(_POSTERIORS))
-    if images.ndim != 4 or labels.shape != images.shape[:1]:
+    if not callable(architecture):
+        raise TypeError(
+            f"architecture: expected a function such as resnet8 or lenet, got {architecture!r}."
+        )
+    if images.ndim != 4 or not images.size or labels.shape != images.shape[:1]:
         raise ValueError(
-            "images, labels: expected shapes [N, H, W, C] and [N], got"
+            "images, labels: expected shapes [N, H, W, C], not empty, and [N], got"
             f" {list(images.shape)} and {list(labels.shape)}."
         )
+    check_inputs(images.reshape([len(images), -1]), "images")
+    are_classes = (labels >= 0) & (labels % 1 == 0)
+    if not are_classes.all():
+        raise ValueError(f"labels: expected classes 0, 1, ..., got {labels[~are_classes][0]}.")
+    labels = labels.astype(int)
     classes = int(labels.max()) + 1
     start: dict[str, Any] = {"input_shape": images.shape[1:]}
     if posterior == "global-inducing":
@@ -140,8 +156,6 @@ def image_network(
         architecture(classes, channels, prior),
         gpflow.likelihoods.Softmax(classes),
         posterior=_POSTERIORS[posterior],
-        num_data=len(images),
         seed=seed,
-        **start,
-        **settings,
+        **{"num_data": len(images), **start, **settings},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,58 @@ def test_the_divergence_is_the_average_log_ratio() -> None:
     divergence = tfp.distributions.kl_divergence(q, p)
     assert abs(divergence - np.mean(ratios)) < 4.5 * error
     np.testing.assert_allclose(tfp.distributions.kl_divergence(q, q), 0.0, atol=1e-12)
+
+
+def test_batches_of_degrees_and_of_scales() -> None:
+    """They broadcast; every scale has the law that it has alone."""
+    factors = np.linalg.cholesky([SCALE, np.eye(3), 2.0 * SCALE])
+    df = np.array([[4.5], [7.0]])
+    law = InverseWishart(df, factors)
+    assert law.batch_shape == (2, 3) and law.mean().shape == (2, 3, 3, 3)
+    np.testing.assert_array_equal(law.batch_shape_tensor(), [2, 3])
+    X = law.sample(5, seed=1)
+    assert X.shape == (5, 2, 3, 3, 3)
+    other = InverseWishart(5.0, np.eye(3))
+    divergences = tfp.distributions.kl_divergence(law, other)
+    for i, j in np.ndindex(2, 3):
+        alone = InverseWishart(df[i, 0], factors[j])
+        np.testing.assert_allclose(law.log_prob(X)[:, i, j], alone.log_prob(X[:, i, j]))
+        np.testing.assert_allclose(law.log_prob(SCALE)[i, j], alone.log_prob(SCALE))
+        np.testing.assert_allclose(law.mean()[i, j], alone.mean())
+        expected = tfp.distributions.kl_divergence(alone, other)
+        np.testing.assert_allclose(divergences[i, j], expected)
+    whole = InverseWishart(4, np.eye(2, dtype=int))
+    assert whole.sample(seed=1).dtype == tf.float64
+
+
+@pytest.mark.parametrize(
+    "df, scale, message",
+    [
+        (4.5, SCALE, "scale_tril: expected the Cholesky factor"),
+        (4.5, -np.eye(3), "scale_tril: expected the Cholesky factor"),
+        (4.5, np.ones(3), r"scale_tril: expected \[..., p, p\]"),
+        (
+            [4.5, 5.0],
+            np.stack([np.eye(3)] * 3),
+            r"df: expected a shape that .* \(3,\).* got \(2,\)",
+        ),
+    ],
+)
+def test_bad_scales(df: Any, scale: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        InverseWishart(df, scale)
+
+
+def test_degrees_of_freedom_that_are_known_late() -> None:
+    @tf.function(autograph=False)
+    def density(df: tf.Tensor, validate: bool) -> tf.Tensor:
+        law = InverseWishart(df, np.eye(3), validate_args=validate)
+        return law.log_prob(np.eye(3))
+
+    few = tf.constant(1.5, tf.float64)
+    density(few, False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="df: expected numbers above 2"):
+        density(few, True)
 
 
 def test_inside_a_compiled_function_and_in_single_precision() -> None:

@@ -30,6 +30,7 @@ from gpflow_deep.posteriors import (
     LocalInducingWeights,
     PriorWeights,
     PseudoObservations,
+    WeightSpec,
 )
 from tests.models.contract import (
     PREDICTIONS,
@@ -316,7 +317,10 @@ def test_factorised_convolutions_draw_their_outputs() -> None:
 # ---------------------------------------------------------------- as a GPflow model
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+COPIES = pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+
+
+@COPIES
 def test_copies(copied: Any) -> None:
     model = _model(prior="scale")
     other = copied(model)
@@ -402,6 +406,22 @@ def test_compiled_by_xla() -> None:
         ),
         ({"posterior": [FactorisedWeights] * 3}, ValueError, "for each of 2 layers, got 3"),
         ({"posterior": lambda spec: spec}, TypeError, "function that makes a WeightPosterior"),
+        ({"posterior": "factorised"}, TypeError, "posterior's class or a function.* got 'fact"),
+        (
+            {"posterior": gd.posteriors.MeanField},
+            TypeError,
+            "posterior: expected .*, got .*MeanField",
+        ),
+        (
+            {"posterior": lambda _: FactorisedWeights(WeightSpec(7, 7))},
+            ValueError,
+            r"posterior: expected .* = \(3, 3\), got one with \(7, 7\)",
+        ),
+        (
+            {"inducing_inputs": None, "input_shape": 2.0},
+            ValueError,
+            "input_shape: expected a positive integer, got 2.0",
+        ),
         (
             {"posterior": [LOCALLY, GlobalInducingWeights]},
             ValueError,
@@ -418,6 +438,30 @@ def test_bad_arguments(arguments: dict[str, Any], error: type, message: str) -> 
     likelihood = gpflow.likelihoods.Gaussian()
     with pytest.raises(error, match=message):
         gd.models.GlobalInducingBNN(layers, likelihood, inducing_inputs, **arguments)
+
+
+@COPIES
+def test_variables_of_a_keras_layer_are_trained(copied: Any) -> None:
+    dense = tf.keras.layers.Dense(5, dtype="float64")
+    layers = [Activation(dense), BayesianDense(3), Activation(), BayesianDense(1)]
+    model = gd.models.GlobalInducingBNN(layers, gpflow.likelihoods.Gaussian(0.1), X[:6])
+    assert len(model.trainable_variables) == 8
+    start = dense.get_weights()
+    gd.training.fit(model, (X, Y), steps=3, progress=False)
+    for one, other in zip(dense.get_weights(), start, strict=True):
+        assert differ(one, other)
+    other = copied(model)
+    assert_close(other.predict_f(XNEW), model.predict_f(XNEW))
+    other.trainable_variables[0].assign(2.0 * other.trainable_variables[0])
+    assert differ(other.predict_f(XNEW), model.predict_f(XNEW))
+
+
+def test_sizes_by_numpy() -> None:
+    layers = [BayesianDense(np.int64(1))]
+    model = gd.models.GlobalInducingBNN(
+        layers, gpflow.likelihoods.Gaussian(), input_shape=np.int64(2), posterior=FactorisedWeights
+    )
+    assert model.predict_f(XNEW)[0].shape == (len(XNEW), 1)
 
 
 def test_a_layer_twice() -> None:

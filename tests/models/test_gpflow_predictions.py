@@ -6,12 +6,14 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.posteriors import PrecomputeCacheType
 
+import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel, GlobalInducingBNN, GlobalInducingDeepGP
 from tests.models.contract import (
     COMPILED_FAMILIES,
@@ -196,6 +198,18 @@ def test_predictions_in_parts_and_of_unknown_size(family: str) -> None:
     assert_close(predict(XNEW[:1]), [x[:1] for x in expected])
     for mean_or_variance in predict(XNEW[:0]):
         assert mean_or_variance.shape == (0, 1)
+
+
+def test_classes_of_points_of_unknown_number() -> None:
+    """GPflow does not know how many probabilities Softmax has before it has computed them."""
+    layers = gd.layers.build_layers(X, (2,), 3, num_inducing=5)
+    model = gd.models.DeepGP(layers, gpflow.likelihoods.Softmax(3), num_prediction_samples=4096)
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    predict = tf.function(model.predict_y, input_signature=signature, autograph=False)
+    for count in (0, 1, len(XNEW)):
+        mean, variance = predict(XNEW[:count])
+        assert mean.shape == variance.shape == (count, 3)
+        np.testing.assert_allclose(np.sum(mean, axis=1), 1.0)
 
 
 def test_no_points(model: DeepGPModel) -> None:

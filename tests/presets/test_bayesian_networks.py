@@ -27,6 +27,12 @@ def test_networks_by_name(name: str) -> None:
     assert np.isfinite(model.predict_log_density((X, Y))).all()
 
 
+def test_no_kernel() -> None:
+    X = np.zeros([4, 2])
+    with pytest.raises(ValueError, match="kernel: expected none with a network .*'matern12'"):
+        presets.build("bnn-factorised-neal", X, X, presets.Settings(kernel="matern12"))
+
+
 def test_the_noise_moves_by_its_logarithm_ten_times_as_fast() -> None:
     X = np.random.default_rng(0).standard_normal([20, 2])
     settings = presets.Settings(hidden_dim=4, likelihood_variance=0.05, noise_floor=1e-4)

@@ -77,7 +77,7 @@ class NetworkLayer(Module, ABC):
         if self._input_shape not in (None, tf.TensorShape(input_shape)):
             raise ValueError(
                 f"layers: {self.name} has had inputs of shape {list(self.input_shape)} before, got"
-                f" {list(input_shape)}."
+                f" {list(input_shape)}; a network with other inputs needs new layers."
             )
         outputs = self._connect(tuple(input_shape))
         self._input_shape, self._output_shape = map(tf.TensorShape, (input_shape, outputs))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from gpflow.base import Parameter
 
 from ...validation import check_number, check_positive_integer
+from ..networks import as_module
 from .base import NetworkLayer, Path, Shape, connect, random_layers, walk
 
 __all__ = [
@@ -43,10 +44,12 @@ class _Deterministic(NetworkLayer):
 
 class Activation(_Deterministic):
     """
-    Any function of points [B, ...], such as ``tf.nn.relu``, a ``tf.Module`` or a layer of Keras.
+    Any function of points [B, ...], such as ``tf.nn.relu``, a ``tf.Module`` or a layer of Keras, of the
+    default float. Variables of modules and layers are trained with the model.
 
     :param function: the function, or its name in ``tf.nn``.
-    :raises ValueError: for a name that is not there.
+    :raises ValueError: for a name that is not there; when the layer is connected, where the function does not
+        take such inputs or returns another dtype.
     """
 
     def __init__(
@@ -66,11 +69,21 @@ class Activation(_Deterministic):
         return getattr(tf.nn, function)(X) if isinstance(function, str) else function(X)
 
     def _connect(self, input_shape: Shape) -> Shape:
-        outputs = self(tf.zeros([2, *input_shape], gpflow.default_float()))
-        if outputs.shape[:1] != [2]:
+        X = tf.zeros([2, *input_shape], gpflow.default_float())
+        try:
+            outputs = self(X)  # a layer of Keras makes its variables now
+        except Exception as error:
             raise ValueError(
-                f"function: expected [2, ...] for inputs [2, ...], got {outputs.shape}."
+                f"function: {self._function!r} does not fit inputs {list(X.shape)} of {X.dtype.name}: {error}"
+            ) from error
+        if not tf.is_tensor(outputs) or outputs.shape[:1] != [2] or outputs.dtype != X.dtype:
+            got = f"{outputs.shape} of {outputs.dtype.name}" if tf.is_tensor(outputs) else outputs
+            raise ValueError(
+                f"function: expected [2, ...] of {X.dtype.name} for inputs [2, ...], got {got}"
+                f" from {self._function!r}."
             )
+        if not isinstance(self._function, str):
+            self._function = as_module(self._function)
         return tuple(outputs.shape[1:])
 
 

@@ -181,8 +181,13 @@ def weight_prior(prior: Any, num_positions: int) -> WeightPrior:
     A prior by its name, or itself.
 
     :param num_positions: of the layer's kernel; 1 of a dense layer.
-    :raises ValueError: for another name.
+    :raises ValueError: for another name, or a spatial prior of another kernel.
     """
+    if isinstance(prior, SpatialInverseWishartPrior) and prior.num_positions != num_positions:
+        raise ValueError(
+            f"prior: expected a spatial prior over the kernel's positions, {num_positions}, got one over"
+            f" {prior.num_positions}."
+        )
     if isinstance(prior, WeightPrior):
         return prior
     known = {"neal": NealPrior, "standard": StandardPrior, "scale": ScalePrior}

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpflow_deep.layers import BayesianConv2D
+from gpflow_deep.layers.bayesian import SpatialInverseWishartPrior
 from gpflow_deep.layers.bayesian.circular import CircularPatches, _lags
 
 _RNG = np.random.default_rng(0)
@@ -144,6 +145,7 @@ def test_gradients_are_those_of_the_patches(stride: int) -> None:
         ({"kernel_size": (3, 3, 3)}, "kernel_size: expected one or two numbers"),
         ({"prior": "flat"}, "prior: expected one of .*'spatial'.* got 'flat'"),
         ({"kernel_size": 1, "prior": "spatial"}, "prior: expected one of"),
+        ({"prior": SpatialInverseWishartPrior(4)}, "prior: expected .* positions, 9, got .* 4"),
     ],
 )
 def test_bad_arguments(arguments: dict, message: str) -> None:

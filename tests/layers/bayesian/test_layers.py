@@ -112,7 +112,19 @@ def test_layers_survive_pickling() -> None:
         ),
         (lambda: _apply(MaxPool2D(5)), "size: expected at most 4, got 5"),
         (lambda: _apply(Activation("relo")), "function: expected a function in tf.nn, got 'relo'"),
-        (lambda: _apply(Activation(tf.reduce_sum)), r"function: expected \[2, ...\] for inputs"),
+        (
+            lambda: _apply(Activation(tf.reduce_sum)),
+            r"function: expected \[2, ...\] of float64 for inputs",
+        ),
+        (
+            lambda: _apply(Activation(tf.keras.layers.ReLU(dtype="float32"))),
+            "function: .* of float64 .* of float32 from",
+        ),
+        (lambda: _apply(Activation("conv2d")), r"function: 'conv2d' does not fit inputs \[2, 4, 6"),
+        (
+            lambda: BayesianDense(2, SpatialInverseWishartPrior(9)),
+            "prior: expected a spatial prior over the kernel's positions, 1, got one over 9",
+        ),
         (
             lambda: _apply(BayesianDense(2)),
             r"BayesianDense takes vectors \(put Flatten before it\)",
