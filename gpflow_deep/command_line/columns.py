@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from .tables import listed
 
-__all__ = ["Column", "Recipe", "is_missing", "numbers"]
+__all__ = ["Column", "Recipe", "is_missing", "numbers", "row_number"]
 
 _MISSING = frozenset(
     {"", "?", "-", "na", "n/a", "nan", "null", "none", "nil", "missing", "#n/a", "."}
@@ -125,10 +125,10 @@ class Recipe:
         for column in self.columns:
             wrong = values[column.name].isna() & ~is_missing(table[column.name])
             if column.kind != "category" and wrong.any():
-                row = int(np.argmax(wrong.to_numpy()))
+                position = int(np.argmax(wrong.to_numpy()))
                 raise ValueError(
-                    f"column {column.name!r}, row {row + 1}: expected a {column.kind}, got"
-                    f" {table[column.name].iloc[row]!r}."
+                    f"column {column.name!r}, row {row_number(table, position)}: expected a {column.kind},"
+                    f" got {table[column.name].iloc[position]!r}."
                 )
         inputs: pd.DataFrame = self._transformer().transform(values)
         return inputs
@@ -170,6 +170,11 @@ def is_missing(cells: pd.Series) -> pd.Series:
     """Which cells hold nothing, or what people write for nothing."""
     missing: pd.Series = cells.isna() | cells.astype(str).str.strip().str.lower().isin(_MISSING)
     return missing
+
+
+def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
+    """Of a row in the file that a part of a table is of, from 1, by the part's index."""
+    return int(table.index[position]) + 1
 
 
 def numbers(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .columns import Recipe, is_missing, numbers
+from .columns import Recipe, is_missing, numbers, row_number
 from .tables import listed
 
-__all__ = ["FittedTable", "Task", "fit_table", "predict_table", "score", "task_of"]
+__all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
 
 _FEW_VALUES = 10  # so many whole numbers, at most, are taken for classes
 _FAR = 0.1  # of a column's range beyond its ends: what is further out is far from the training data
@@ -46,13 +45,18 @@ class Task:
         """
         if self.name == "classification":
             return cells.astype(str).str.strip().to_numpy(dtype=object)
-        values = numbers(cells, self.decimal_comma).to_numpy()
+        values = self.numbers(cells).to_numpy()
         if np.isnan(values).any():
-            row = int(np.argmax(np.isnan(values)))
+            position = int(np.argmax(np.isnan(values)))
             raise ValueError(
-                f"target {cells.name!r}, row {row + 1}: expected a finite number, got {cells.iloc[row]!r}."
+                f"target {cells.name!r}, row {row_number(cells, position)}: expected a finite number, got"
+                f" {cells.iloc[position]!r}."
             )
         return values
+
+    def numbers(self, cells: pd.Series) -> pd.Series:
+        """Those of regression, NaN for what is none."""
+        return numbers(cells, self.decimal_comma)
 
 
 @dataclass(frozen=True)
@@ -229,37 +233,3 @@ def predict_table(
             columns |= {"mean": mean, "sd": sd}
             columns |= {f"q{level:g}": v for level, v in zip(quantiles, values.T, strict=True)}
         yield pd.DataFrame(columns), fitted.far(inputs.to_numpy())
-
-
-def score(fitted: FittedTable, table: pd.DataFrame) -> Mapping[str, float]:
-    """
-    How good the predictions of a table's rows are, of those whose target is known.
-
-    :return: rmse, log density, CRPS and coverage of the central 95% interval; or accuracy, log loss and Brier
-        score.
-    """
-    table = table[~is_missing(table[fitted.target])]
-    y = fitted.task.targets(table[fitted.target])
-    inputs = fitted.recipe.inputs(table)
-    if fitted.task.name == "classification":
-        from sklearn.metrics import accuracy_score, log_loss
-
-        known = np.isin(y.astype(str), fitted.estimator.classes_.astype(str))
-        y, inputs = y[known], inputs[known]
-        probabilities = fitted.estimator.predict_proba(inputs)
-        labels = fitted.estimator.classes_
-        right = y[:, None] == labels
-        return {
-            "accuracy": accuracy_score(y, labels[np.argmax(probabilities, axis=1)]),
-            "log loss": log_loss(y, probabilities, labels=labels),
-            "Brier score": float(np.mean(np.sum(np.square(probabilities - right), axis=1))),
-        }
-    mixture = fitted.estimator.predict_mixture(inputs)
-    mean, _ = metrics.mixture_moments(*mixture)
-    Y = y[:, None]
-    return {
-        "RMSE": float(metrics.rmse(Y, mean)),
-        "log density": float(np.mean(fitted.estimator.log_density(inputs, y))),
-        "CRPS": float(np.mean(metrics.crps(Y, *mixture))),
-        "in the 95% interval": float(metrics.coverage(Y, *mixture)),
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,8 @@ def predict(
     with _plain_errors():
         levels = _probabilities(quantiles)
         import_tensorflow()
-        from gpflow_deep.command_line.fitting import FittedTable, predict_table, score
+        from gpflow_deep.command_line.fitting import FittedTable, predict_table
+        from gpflow_deep.command_line.scoring import Scores
         from gpflow_deep.command_line.tables import read_table, require, stream_table
         from gpflow_deep.estimators.files import check_writable
 
@@ -205,13 +206,22 @@ def predict(
 
         from tqdm import tqdm
 
+        scores = Scores(fitted) if fitted.target in first.columns else None
+
+        def scored(tables: Iterable[Any]) -> Iterator[Any]:
+            for table in tables:
+                if scores is not None:
+                    scores.add(table)
+                yield table
+
         num_rows = num_far = 0
         partial = output if output == "-" else f"{output}.partial"
         with (
+            _removed_on_failure(Path(partial)),
             click.open_file(partial, "w", encoding="utf-8") as file,
             tqdm(unit="row", disable=output == "-") as bar,
         ):
-            for table, far in predict_table(fitted, chain([first], parts), levels, keep):
+            for table, far in predict_table(fitted, scored(chain([first], parts)), levels, keep):
                 table.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")
                 num_rows, num_far = num_rows + len(table), num_far + int(far.sum())
                 bar.update(len(table))
@@ -222,15 +232,13 @@ def predict(
                 f"Warning: {num_far} of {num_rows} rows are out of the ranges of the training data; do not"
                 " rely on them."
             )
-        if fitted.target in first.columns:
-            table = read_table(new, separator, encoding)
-            scores = score(fitted, table).items()
-            _tell("Scores: " + ", ".join(f"{name} {value:.4g}" for name, value in scores) + ".")
-            if plots:
-                from gpflow_deep.command_line.plots import write_plots
+        if scores is not None:
+            _tell(*scores.lines())
+        if plots and scores and scores.values():
+            from gpflow_deep.command_line.plots import write_plots
 
-                for path in write_plots(fitted, table, plots):
-                    _tell(f"Written: {path}")
+            for path in write_plots(fitted, read_table(new, separator, encoding), plots):
+                _tell(f"Written: {path}")
 
 
 def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
@@ -273,6 +281,15 @@ def _tell(*messages: str) -> None:
     """To standard error: standard output is for predictions."""
     for message in messages:
         click.echo(message, err=True)
+
+
+@contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

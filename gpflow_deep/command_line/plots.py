@@ -14,8 +14,8 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 from gpflow_deep.plotting import plot_calibration
 
-from .columns import is_missing
 from .fitting import FittedTable
+from .scoring import known_targets
 
 __all__ = ["write_plots"]
 
@@ -33,7 +33,7 @@ def write_plots(fitted: FittedTable, table: pd.DataFrame, folder: Path) -> list[
     :return: where they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    table = table[~is_missing(table[fitted.target])]
+    table = table[known_targets(fitted, table[fitted.target])]
     y = fitted.task.targets(table[fitted.target])
     inputs = fitted.recipe.inputs(table)
     draw = _classes if fitted.task.name == "classification" else _numbers

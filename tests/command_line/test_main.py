@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from gpflow_deep.command_line.fitting import FittedTable
 from gpflow_deep.command_line.main import main
+from gpflow_deep.command_line.scoring import Scores
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.presets import names
 
@@ -131,6 +133,54 @@ def test_rows_far_from_the_training_data_are_told(fit_folder: Path, tmp_path: Pa
     _table(3).assign(first=[0.0, 100.0, 0.1]).to_csv(tmp_path / "new.csv", index=False)
     result = _run("predict", fit_folder, tmp_path / "new.csv")
     assert "Warning: 1 of 3 rows are out of the ranges of the training data" in result.stderr
+
+
+@pytest.mark.parametrize("output", [True, False])
+def test_targets_that_are_missing_or_strange(
+    fit_folder: Path, tmp_path: Path, output: bool
+) -> None:
+    """Predictions are made all the same, and what can be compared is."""
+    written = ["--output", tmp_path / "out.csv"] if output else []
+    command = ("predict", fit_folder, tmp_path / "new.csv", *written)
+    _table(4).assign(y="").to_csv(tmp_path / "new.csv", index=False)
+    result = _run(*command, "--plots", tmp_path / "plots")
+    assert result.exit_code == 0, result.output
+    assert "No row has a target: no scores." in result.stderr
+    _table(4).assign(y=["", "n.d.", "1.5", "unknown"]).to_csv(tmp_path / "new.csv", index=False)
+    result = _run(*command)
+    assert result.exit_code == 0, result.output
+    assert (
+        "Warning: 2 targets are no finite numbers (first: row 2: 'n.d.') and have no scores."
+        in result.stderr
+    )
+    assert "Scores: RMSE" in result.stderr
+    predictions = (tmp_path / "out.csv").read_text() if output else result.stdout
+    assert len(predictions.splitlines()) == 5
+
+
+def test_scores_are_those_of_all_rows_together(fit_folder: Path) -> None:
+    fitted, table = FittedTable.load(fit_folder / "fit.zip"), _table(31)
+    whole, parts = Scores(fitted), Scores(fitted)
+    whole.add(table)
+    for start in range(0, 31, 10):
+        parts.add(table.iloc[start : start + 10])
+    assert parts.values() == pytest.approx(whole.values(), rel=1e-6)
+    inputs = fitted.recipe.inputs(table)
+    mean = fitted.estimator.predict(inputs)
+    assert whole.values()["RMSE"] == pytest.approx(np.sqrt(np.mean((mean - table["y"]) ** 2)))
+    density = fitted.estimator.log_density(inputs, table["y"].to_numpy())
+    assert whole.values()["log density"] == pytest.approx(np.mean(density))
+
+
+def test_errors_name_rows_of_the_file(fit_folder: Path, tmp_path: Path) -> None:
+    """Not of the part that is read at once."""
+    table = _table(5010).astype(object)
+    table.loc[5004, "first"] = "oops"
+    table.to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv", "--output", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "column 'first', row 5005: expected a number, got 'oops'" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
 
 
 def test_figures_of_numbers(fit_folder: Path, tmp_path: Path) -> None:
