@@ -192,7 +192,7 @@ def predict(
         from gpflow_deep.command_line.fitting import FittedTable, predict_table
         from gpflow_deep.command_line.scoring import Scores
         from gpflow_deep.command_line.tables import read_table, require, stream_table
-        from gpflow_deep.estimators.files import check_writable
+        from gpflow_deep.validation.files import check_writable
 
         if output != "-":
             check_writable(Path(output).parent)

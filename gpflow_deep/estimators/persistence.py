@@ -21,7 +21,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from gpflow_deep.estimators.files import check_writable
+from gpflow_deep.validation.files import check_writable
 
 from .base import DeepGPEstimator
 from .classifier import DeepGPClassifier

@@ -24,7 +24,6 @@ import tensorflow as tf
 from joblib import delayed
 
 from gpflow_deep import metrics
-from gpflow_deep.estimators.files import check_writable
 from gpflow_deep.estimators.scaling import Scaling
 from gpflow_deep.experiments.datasets import Dataset, load
 from gpflow_deep.experiments.results import Results, Run
@@ -36,6 +35,7 @@ from gpflow_deep.presets import Settings, get
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
 from gpflow_deep.validation import check_positive_integer
+from gpflow_deep.validation.files import check_writable
 
 __all__ = ["execute", "plan", "run_all"]
 

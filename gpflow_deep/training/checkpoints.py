@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "check_directory"]
 
 import hashlib
 import json
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from gpflow_deep.validation.files import check_writable
 
 from .lock import Lock
 from .progress import Progress
@@ -68,12 +70,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         sampler: tf.Module | None = None,
         is_writer: bool = True,
     ) -> None:
-        if not isinstance(directory, str | os.PathLike):
-            raise TypeError(
-                f"checkpoint_dir: expected the path of a folder, got {type(directory).__name__}."
-            )
-        if not os.fspath(directory):
-            raise ValueError("checkpoint_dir: expected the path of a folder, got an empty one.")
+        check_directory(directory, is_writer)
         self._directory = Path(directory)
         self._progress = progress
         self._optimizer = optimizer
@@ -192,10 +189,15 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         }
         refused = [text for name, text in differences.items() if not _CHANGEABLE.fullmatch(name)]
         if refused:
+            advice = ". Use the same settings to go on with it, or another directory."
+            if "data" in differences:
+                advice += (
+                    " Data are the same rows in the same order: of a dataset, without shuffle()."
+                )
             raise ValueError(
                 f"checkpoint_dir: {self._directory} holds a run with other settings: "
                 + "; ".join(refused)
-                + ". Use the same settings to go on with it, or another directory."
+                + advice
             )
         if differences:
             warnings.warn(
@@ -203,6 +205,31 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 + "; ".join(differences.values()),
                 stacklevel=4,
             )
+
+
+def check_directory(directory: Any, is_writer: bool = True) -> None:
+    """
+    Check that a run can be kept there.
+
+    :param is_writer: whether it is this process that writes it.
+    :raises TypeError: it is no path.
+    :raises ValueError: it is empty.
+    :raises OSError: it cannot be written to.
+    """
+    if not isinstance(directory, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint_dir: expected the path of a folder, got {type(directory).__name__}."
+        )
+    if not os.fspath(directory):
+        raise ValueError("checkpoint_dir: expected the path of a folder, got an empty one.")
+    if is_writer:
+        try:
+            check_writable(Path(directory))
+        except OSError as error:
+            raise type(error)(
+                f"checkpoint_dir: expected a folder that can be written to, got {directory}:"
+                f" {error.__cause__}"
+            ) from error
 
 
 def _read(folder: Path) -> Progress:

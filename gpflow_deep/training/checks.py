@@ -5,12 +5,14 @@ from __future__ import annotations
 __all__ = [
     "as_float_data",
     "check_data",
+    "check_num_data",
     "check_tempering",
     "fit_to_model",
     "model_dtype",
     "stream_to_model",
 ]
 
+from collections.abc import Iterator
 from typing import Any
 
 import gpflow
@@ -62,27 +64,32 @@ def check_data(
     num_data = getattr(model, "num_data", None)
     stream = as_stream(data, num_data)
     if stream is not None:
-        stream = stream_to_model("data", stream, model, dtype, missing=missing)
-        train, num_rows = stream.first, stream.num_data
         if validation_fraction is not None:
             raise ValueError(
                 f"validation_fraction: expected None for a stream, got {validation_fraction:g}: give "
                 "validation_data, rows that are not in it."
             )
+        stream = stream_to_model("data", stream, model, dtype, missing=missing)
+        train = stream.first
     else:
         train = fit_to_model("data", as_float_data("data", data, dtype, missing=missing), model)
-        num_rows = len(train[0])
+        check_num_data(model, len(train[0]))
     warn_of_scales("data", train, model)
-    if num_data is not None and num_data != num_rows:
-        raise ValueError(
-            f"model.num_data: expected the number of rows of data, {num_rows}, or None, got {num_data}."
-        )
     if validation_fraction is not None:
         return split_validation(train, validation_fraction, seed)
     if validation_data is None:
         return stream or train, None
     held_out = as_float_data("validation_data", validation_data, dtype, missing=missing)
     return stream or train, fit_to_model("validation_data", held_out, model)
+
+
+def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
+    """Raise a ValueError where a model counts on another number of rows."""
+    num_data = getattr(model, "num_data", None)
+    if num_data is not None and num_data != num_rows:
+        raise ValueError(
+            f"model.num_data: expected the number of rows of data, {num_rows}, or None, got {num_data}."
+        )
 
 
 def model_dtype(model: gpflow.models.BayesianModel) -> np.dtype:
@@ -109,7 +116,11 @@ def as_float_data(name: str, data: Any, dtype: np.dtype, *, missing: bool = Fals
     if isinstance(data, tf.data.Dataset):
         data = _read_dataset(name, data)
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise TypeError(f"{name}: expected a pair (X, Y), got {type(data).__name__}.")
+        advice = " For rows in pieces give a function that returns, for each pass, an iterator over them."
+        raise TypeError(
+            f"{name}: expected a pair (X, Y), got {type(data).__name__}."
+            + (advice if isinstance(data, Iterator | list) else "")
+        )
     X, Y = (
         _as_float_matrix(f"{part} of {name}", array, dtype, missing and part == "Y")
         for part, array in zip("XY", data, strict=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = ["read_files"]
 
 import glob
+import json
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -38,13 +40,14 @@ def read_files(
     >>> stream.num_data
     2
 
-    :param pattern: of their paths, as the shell has it: ``data/part-*.parquet``.
+    :param pattern: of their paths, as the shell has it: ``data/part-*.parquet``, ``data/*.csv.gz``.
     :param targets: names of the columns of Y.
     :param inputs: those of X; all others by default.
     :param num_data: number of rows of all files, counted if not given.
     :param buffer_size: see :class:`Stream`.
+    :raises TypeError: the pattern is no string; in a pass, a column holds no numbers.
     :raises FileNotFoundError: there are none.
-    :raises ValueError: they are of another kind, or lack a column.
+    :raises ValueError: they are of another kind, or lack a column, the later ones in a pass.
     """
     return Stream(_Files(pattern, targets, inputs), num_data, buffer_size=buffer_size)
 
@@ -55,17 +58,27 @@ class _Files(Source):
     def __init__(
         self, pattern: str | Path, targets: Sequence[str], inputs: Sequence[str] | None
     ) -> None:
+        if not isinstance(pattern, str | Path):
+            raise TypeError(
+                f"pattern: expected one string, such as 'data/part-*.csv', got {type(pattern).__name__}."
+            )
         self._paths = sorted(glob.glob(str(pattern), recursive=True))
         if not self._paths:
             raise FileNotFoundError(f"pattern: expected the paths of files, got {pattern}: none.")
-        kinds = {Path(path).suffix for path in self._paths}
+        kinds = {_kind(path) for path in self._paths}
         if len(kinds) > 1 or not kinds <= _READERS.keys():
             raise ValueError(
                 f"pattern: expected files of one kind, {' or '.join(_READERS)}, got"
                 f" {', '.join(sorted(kinds))}."
             )
         names, self._pieces = _READERS[kinds.pop()]
-        columns = names(self._paths[0])
+        try:
+            columns = names(self._paths[0])
+        except ValueError as error:
+            raise ValueError(
+                "pattern: expected files of rows below the names of the columns, got"
+                f" {self._paths[0]}: {error}"
+            ) from error
         if inputs is None:
             inputs = [column for column in columns if column not in targets]
         for name, chosen in (("targets", targets), ("inputs", inputs)):
@@ -73,12 +86,43 @@ class _Files(Source):
                 raise ValueError(
                     f"{name}: expected a list of some of the columns {columns}, got {chosen!r}."
                 )
+        both = sorted(set(inputs) & set(targets))
+        if both:
+            raise ValueError(f"inputs: expected none of the targets, got {both} in both.")
         self._inputs, self._targets = list(inputs), list(targets)
+        sizes = [[Path(path).name, Path(path).stat().st_size] for path in self._paths]
+        self.identity = f", files {zlib.crc32(json.dumps(sizes).encode()):08x}"
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
         for path in self._paths if rng is None else rng.permutation(self._paths):
-            for table in self._pieces(path, [*self._inputs, *self._targets]):
-                yield table[self._inputs].to_numpy(), table[self._targets].to_numpy()
+            try:
+                for table in self._pieces(path, [*self._inputs, *self._targets]):
+                    if len(table):
+                        yield (
+                            _numbers("X", table[self._inputs], path),
+                            _numbers("Y", table[self._targets], path),
+                        )
+            except ValueError as error:  # of the reader, which does not name the file
+                if str(path) in str(error):
+                    raise
+                raise ValueError(f"{path}: expected rows with these columns: {error}") from error
+
+
+def _numbers(part: str, table: Any, path: str) -> np.ndarray:
+    """
+    A table's cells.
+
+    :raises TypeError: where they are no numbers.
+    """
+    strange = [name for name, dtype in table.dtypes.items() if dtype.kind not in "fiub"]
+    if strange:
+        cells = table[strange[0]]
+        wrong = next((x for x in cells if not isinstance(x, float | int)), cells.iloc[0])
+        raise TypeError(
+            f"{part} of data: expected real numbers, got {wrong!r} in column {strange[0]!r} of {path}."
+        )
+    numbers: np.ndarray = table.to_numpy()
+    return numbers
 
 
 def _names_in_csv(path: str) -> list[str]:
@@ -112,6 +156,16 @@ def _parquet() -> Any:
             "Parquet files are read by the package pyarrow: pip install pyarrow."
         ) from error
 
+
+def _kind(path: str) -> str:
+    """The ending, without that of a compression that pandas knows."""
+    endings = [ending.lower() for ending in Path(path).suffixes]
+    if len(endings) > 1 and endings[-1] in _COMPRESSED:
+        endings.pop()
+    return endings[-1] if endings else ""
+
+
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 
 #: By the ending: what reads the names of a file's columns, and what its rows.
 _READERS = {

@@ -27,8 +27,8 @@ from gpflow_deep.validation import (
 
 from .adam import Adam
 from .chains import moving_chains
-from .checkpoints import Checkpoints
-from .checks import check_data, check_tempering
+from .checkpoints import Checkpoints, check_directory
+from .checks import check_data, check_num_data, check_tempering
 from .clock import Clock, Decay, Pace, Tempering
 from .data import Augmentation, Data, minibatches
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
@@ -126,7 +126,9 @@ def fit(
     :param checkpoint_dir: where the two latest checkpoints are kept. A call that finds a run there
         goes on with it, from the latest that is not damaged; a finished one gives its result at
         once. Step sizes and jitter may be others than before, so that a run that failed can go on;
-        all else must be the same. One process at a time.
+        all else must be the same, the order of a dataset's rows too (no `shuffle()`: they are shuffled here).
+        Of a stream, the first piece, the number of rows and files' names and sizes are compared. One process
+        at a time.
     :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too.
     :param progress: whether to show a progress bar.
     :param callback: Called as callback(step, loss) after each step.
@@ -160,11 +162,10 @@ def fit(
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
     check_tempering(tempering, model)
     replicas = Replicas(strategy)
+    if checkpoint_dir is not None:
+        check_directory(checkpoint_dir, replicas.is_chief)
     train, held_out = check_data(model, data, validation_data, validation_fraction, seed)
     replicas.check(model, optimizer, natural_gradient, sampler)
-    num_data, first = (
-        (train.num_data, train.first) if isinstance(train, Stream) else (len(train[0]), train)
-    )
     with replicas.scope():
         natural, q_variables = natural_gradients(natural_gradient, model)
         chains = moving_chains(sampler, model, steps, seed)
@@ -185,6 +186,13 @@ def fit(
     numbers = sum(int(np.prod(variable.shape)) for variable in [*variables, *q_variables])
     what = f"{numbers:,} parameters to train with {_COPIES} copies of each"
     check_memory(_COPIES * numbers, what, "model")
+    if isinstance(train, Stream):
+        # Counted after all other checks: it may take long.
+        num_data, first = train.num_data, train.first
+        check_num_data(model, num_data)
+        identity = f" of {num_data}{train.identity}"
+    else:
+        num_data, first, identity = len(train[0]), train, ""
     settings = dict(
         seed=int(seed),
         batch_size=replicas.check_batch_size(min(int(batch_size or num_data), num_data)),
@@ -195,7 +203,7 @@ def fit(
         tempering=tempering and repr(tempering),
         augmentation=None if augmentation is None else _name(augmentation),
         validate_every=validate_every if held_out else None,
-        data=fingerprint(first) + (f" of {num_data}" if isinstance(train, Stream) else ""),
+        data=fingerprint(first) + identity,
         validation_data=fingerprint(held_out) if held_out else None,
         model=_description(model),
         parameters={

@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = ["Source", "Stream", "as_rows", "as_stream"]
 
 import mmap
+import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +20,7 @@ from gpflow_deep.validation import check_positive_integer, check_seed
 Piece = tuple[np.ndarray, np.ndarray]  # X [n, D], Y [n, P]
 
 _BUFFER_BYTES = 2**24  # of the rows that minibatches are drawn from
+_PATIENCE = 10.0  # seconds of counting before a word
 _BLOCK_BYTES = 2**18  # of the rows that lie together in an array on the disk and are read at once
 
 
@@ -26,6 +29,9 @@ class Source(ABC):
 
     num_data: int | None = None
     """Rows of a pass, where that is known."""
+
+    identity = ""
+    """What tells it from others that begin with the same rows, where that is known."""
 
     @abstractmethod
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
@@ -53,12 +59,13 @@ class Stream:
     0.95
 
     :param source: a function without arguments that returns an iterator over pairs (X, Y), for each pass
-        anew: a generator function, say, or `as_numpy_iterator` of a `tf.data.Dataset`. Or two arrays on the
-        disk, `np.memmap` or such, that are read by their rows.
+        anew: a generator function, say, or `as_numpy_iterator` of a `tf.data.Dataset`. Passes have an end.
+        Pieces without rows are passed over. Or two arrays on the disk, `np.memmap` or such, that are read by
+        their rows.
     :param num_data: number of rows N; without it, those of a function are counted in a pass of their own.
     :param buffer_size: rows that minibatches are drawn from; by default as many as take 16 MiB.
     :raises TypeError: the source is none of these.
-    :raises ValueError: the arrays differ in length.
+    :raises ValueError: the arrays differ in length, or have not ``num_data`` rows; a dataset without end.
     """
 
     def __init__(
@@ -70,6 +77,9 @@ class Stream:
             if num_data is None
             else check_positive_integer(num_data, "num_data")
         )
+        known = self._source.num_data
+        if known is not None and self._num_data != known:
+            raise ValueError(f"num_data: expected {known}, the arrays' rows, got {num_data}.")
         self._buffer_size = (
             None if buffer_size is None else check_positive_integer(buffer_size, "buffer_size")
         )
@@ -79,8 +89,32 @@ class Stream:
     def num_data(self) -> int:
         """Number of rows of a pass."""
         if self._num_data is None:
-            self._num_data = sum(len(X) for X, _ in self)
+            self._num_data = self._count()
         return self._num_data
+
+    def _count(self) -> int:
+        total, told, started = 0, False, time.monotonic()
+        for X, _ in self:
+            total += len(X)
+            if not told and time.monotonic() - started > _PATIENCE:
+                told = True
+                warnings.warn(
+                    f"data: the rows of the stream are being counted, {total:,} so far. Where their number is"
+                    " known, num_data saves this pass; a stream without end has none.",
+                    stacklevel=3,
+                )
+        return total
+
+    @property
+    def identity(self) -> str:
+        """What, besides its first rows and their number, decides what is drawn from it."""
+        size = "" if self._buffer_size is None else f", buffer_size {self._buffer_size}"
+        return self.source_identity + size
+
+    @property
+    def source_identity(self) -> str:
+        """The part of it that is the source's."""
+        return self._source.identity
 
     @property
     def first(self) -> Piece:
@@ -101,6 +135,8 @@ class Stream:
         The same rows, changed: standardised, say.
 
         :param function: (X [n, D], Y [n, P]) of a piece to the pair in place of it, of as many rows.
+
+        Where it returns others, the pass that finds out raises a ValueError.
         """
         return Stream(_Changed(self, function), self._num_data, buffer_size=self._buffer_size)
 
@@ -137,10 +173,11 @@ class Stream:
         """
         An endless dataset of (X [B, D], Y [B, P]); rows that fill no batch sit that pass out.
 
-        :param batch_size: B, at most N.
+        :param batch_size: B; at most N is taken.
         :param seed: of the order of passes, and of the draws from the buffer.
         :param start: number of the first batch; those before it in its pass are read and passed over.
         """
+        batch_size = min(check_positive_integer(batch_size, "batch_size"), self.num_data)
         specs = tuple(
             tf.TensorSpec([None, batch_size, part.shape[1]], part.dtype) for part in self.first
         )
@@ -210,16 +247,33 @@ class Stream:
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Piece]:
         """
-        One pass, as :meth:`Source.read` has it.
+        One pass, as :meth:`Source.read` has it, without pieces that have no rows.
 
         :raises TypeError: an element is no pair.
+        :raises ValueError: pieces differ in their columns, or in the lengths of X and Y.
         """
-        for piece in self._source.read(rng):
+        columns: list[tuple[int, ...]] = []
+        for number, piece in enumerate(self._source.read(rng), start=1):
             if not isinstance(piece, tuple | list) or len(piece) != 2:
                 raise TypeError(
                     f"data: expected a stream of pairs (X, Y), got {type(piece).__name__}."
                 )
-            yield as_rows(*piece)
+            X, Y = as_rows(*piece)
+            if len(X) == len(Y) == 0:
+                continue
+            if len(X) != len(Y):
+                raise ValueError(
+                    f"data: expected X and Y of the same length in each piece, got {len(X)} and {len(Y)} rows"
+                    f" in piece {number}."
+                )
+            shapes = [X.shape[1:], Y.shape[1:]]
+            columns = columns or shapes
+            if shapes != columns:
+                raise ValueError(
+                    "data: expected pieces with the same columns, got X and Y of"
+                    f" {columns[0]} and {columns[1]} first, of {shapes[0]} and {shapes[1]} in piece {number}."
+                )
+            yield X, Y
 
 
 def as_stream(data: Any, num_data: int | None) -> Stream | None:
@@ -249,6 +303,14 @@ def _as_source(source: Any) -> Source:
     if isinstance(source, Source):
         return source
     if callable(source):
+        dataset = getattr(source, "__self__", None)
+        if (
+            isinstance(dataset, tf.data.Dataset)
+            and dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+        ):
+            raise ValueError(
+                "source: expected passes with an end, got those of a dataset without: leave out its repeat()."
+            )
         return _Function(source)
     if (
         not isinstance(source, tuple | list)
@@ -269,7 +331,13 @@ class _Function(Source):
         self._function = function
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
-        return iter(self._function())
+        pieces = self._function()
+        if not isinstance(pieces, Iterable):
+            raise TypeError(
+                f"data: expected a function that returns an iterator over pairs (X, Y), got {pieces!r} from"
+                f" {self._function!r}."
+            )
+        return iter(pieces)
 
 
 class _Changed(Source):
@@ -277,9 +345,19 @@ class _Changed(Source):
 
     def __init__(self, stream: Stream, function: Callable[[np.ndarray, np.ndarray], Any]) -> None:
         self._stream, self._function = stream, function
+        self.identity = stream.source_identity
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
-        return (self._function(X, Y) for X, Y in self._stream.read(rng))
+        for X, Y in self._stream.read(rng):
+            changed = self._function(X, Y)
+            if isinstance(changed, tuple | list) and len(changed) == 2:
+                rows = len(as_rows(*changed)[0])
+                if rows != len(X):
+                    raise ValueError(
+                        f"function: expected as many rows as it was given, {len(X)}, got {rows} from"
+                        f" {self._function!r}."
+                    )
+            yield changed
 
 
 class _Arrays(Source):

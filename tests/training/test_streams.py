@@ -176,8 +176,45 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="pattern: expected files of one kind.* got .csv, .txt"):
         read_files(tmp_path / "1.*", targets=["y"])
     (tmp_path / "1.csv").write_text("a,y\nred,2.0\n")
-    with pytest.raises(TypeError, match="X of data: expected real numbers"):
+    with pytest.raises(TypeError, match=r"X of data: expected real numbers, got 'red' in .*1\.csv"):
         quiet_fit(Line(), read_files(tmp_path / "*.csv", targets=["y"]))
+    with pytest.raises(ValueError, match=r"inputs: expected none of the targets, got \['y'\]"):
+        read_files(tmp_path / "1.csv", targets=["y"], inputs=["a", "y"])
+    with pytest.raises(TypeError, match="pattern: expected one string"):
+        read_files([tmp_path / "1.csv"], targets=["y"])
+    (tmp_path / "0.csv").write_text("")
+    with pytest.raises(ValueError, match=r"pattern: expected files of rows .*0\.csv"):
+        read_files(tmp_path / "*.csv", targets=["y"])
+    (tmp_path / "0.csv").write_text("a,y\n1.0,2.0\n")
+    (tmp_path / "1.csv").write_text("b,y\n1.0,2.0\n")
+    with pytest.raises(ValueError, match=r"1\.csv: expected rows with these columns.*'a'"):
+        quiet_fit(Line(), read_files(tmp_path / "*.csv", targets=["y"]))
+
+
+def test_files_without_rows_and_compressed_ones(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": np.arange(4.0), "y": np.arange(4.0)})
+    table[:0].to_csv(tmp_path / "0.CSV.gz", index=False)
+    table.to_csv(tmp_path / "1.csv.gz", index=False)
+    stream = read_files(tmp_path / "*.gz", targets=["y"])
+    assert stream.num_data == 4 and [len(X) for X, _ in stream] == [4]
+
+
+def test_what_a_checkpoint_compares(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.csv", tmp_path / "2.csv"
+    for path in (first, second):
+        pd.DataFrame({"a": np.arange(30.0) / 30.0, "y": np.arange(30.0)}).to_csv(path, index=False)
+
+    def go_on(buffer_size: int) -> None:
+        stream = read_files(tmp_path / "*.csv", targets=["y"], buffer_size=buffer_size)
+        quiet_fit(Line(), stream, steps=2, batch_size=5, checkpoint_dir=tmp_path / "run")
+
+    go_on(10)
+    go_on(10)
+    with pytest.raises(ValueError, match="data was .*buffer_size 10.* is now .*buffer_size 20"):
+        go_on(20)
+    second.write_text(second.read_text().replace("29.0", "29.25"))
+    with pytest.raises(ValueError, match="data was .*files.* is now .*files"):
+        go_on(10)
 
 
 class _Classifier(gpflow.models.SVGP):
@@ -206,15 +243,81 @@ def _fails() -> Iterator[Any]:
         ),
         (Stream(lambda: iter([])), ValueError, "expected a stream with rows, got none"),
         (Stream(lambda: iter([1])), TypeError, "expected a stream of pairs"),
+        (
+            Stream(lambda: None),
+            TypeError,
+            "data: expected a function that returns an it.* got None",
+        ),
+        (
+            Stream(lambda: iter([DATA, (np.c_[DATA[0], DATA[0]], DATA[1])])),
+            ValueError,
+            r"data: expected pieces with the same columns, .* of \(4,\) and \(1,\) in piece 2",
+        ),
+        (
+            Stream(lambda: iter([(DATA[0], DATA[1][1:])])),
+            ValueError,
+            "X and Y of the same length in each piece, got 60 and 59 rows in piece 1",
+        ),
+        (
+            Stream(pieces).map(lambda X, Y: (X[1:], Y[1:])),
+            ValueError,
+            "function: expected as many rows as it was given",
+        ),
     ],
-    ids=["fails", "fewer", "more", "nan", "empty", "no pairs"],
+    ids=["fails", "fewer", "more", "nan", "empty", "no pairs", "none", "columns", "rows", "map"],
 )
 def test_streams_that_cannot_be_read(stream: Stream, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         quiet_fit(Line(), stream, steps=40)
 
 
+def test_pieces_without_rows_are_passed_over() -> None:
+    nothing = DATA[0][:0], DATA[1][:0]
+    stream = Stream(lambda: iter([nothing, DATA, nothing]))
+    assert stream.num_data == N and [len(X) for X, _ in stream] == [N]
+    (X, Y), *_ = stream.minibatches(10 * N, 0).take(1)
+    assert len(X) == len(Y) == N
+
+
+def test_what_is_wrong_is_said_before_rows_are_counted(tmp_path: Path) -> None:
+    def never_counted() -> Iterator[Any]:
+        yield DATA
+        raise AssertionError("counted")
+
+    model = gpflow.models.SVGP(gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), DATA[0][:3])
+    (tmp_path / "file").write_text("")
+    arguments: dict[str, tuple[Any, str]] = {
+        "validation_fraction": (0.1, "validation_fraction: expected None for a stream"),
+        "validation_data": ((np.ones([3, 7]), np.ones(3)), "X of validation_data"),
+        "optimizer": ("adam", "optimizer: expected a Keras optimiser"),
+        "natural_gradient": ("x", "natural_gradient: expected a step size"),
+        "checkpoint_dir": (tmp_path / "file" / "run", "checkpoint_dir: expected a folder"),
+    }
+    for name, (value, message) in arguments.items():
+        with pytest.raises((TypeError, ValueError, OSError), match=message):
+            quiet_fit(model, never_counted, **{name: value})
+    with pytest.raises(AssertionError, match="counted"):
+        quiet_fit(model, never_counted)
+
+
+def test_long_counting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_deep.training.streams._PATIENCE", -1.0)
+    with pytest.warns(UserWarning, match="rows of the stream are being counted, .* so far"):
+        assert Stream(pieces).num_data == N
+
+
+@pytest.mark.parametrize("wrong", [pieces(), [DATA, DATA, DATA]])
+def test_pieces_want_a_function(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="data: expected a pair .* give a function that returns"):
+        quiet_fit(Line(), wrong)
+
+
 def test_arguments_that_do_not_fit_a_stream() -> None:
+    endless = tf.data.Dataset.from_tensor_slices(DATA).repeat()
+    with pytest.raises(ValueError, match=r"source: expected passes with an end.*repeat\(\)"):
+        Stream(endless.as_numpy_iterator)
+    with pytest.raises(ValueError, match="num_data: expected 60, the arrays' rows, got 5"):
+        Stream(DATA, num_data=5)
     with pytest.raises(ValueError, match="validation_fraction: expected None for a stream"):
         quiet_fit(Line(), pieces, validation_fraction=0.1)
     with pytest.raises(TypeError, match="source: expected a function"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpflow_deep.estimators.files import check_writable
+from gpflow_deep.validation.files import check_writable
 
 
 def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
