@@ -88,6 +88,8 @@ def recommended(
     is_fast = name in _FROM_NOISE and not started
     classes = likelihood in CLASSES
     is_network = name.startswith("bnn-")
+    # The exact GP chooses by the evidence; networks have none.
+    has_own_kernel = name == "gp" or name.startswith("fitc") or name in _SAMPLED or is_network
     steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
     width = min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST)
     settings = Settings(
@@ -102,8 +104,7 @@ def recommended(
         test_samples=50,  # a hundred take twice the time of every prediction
         batch_size=128 if name in _LOCAL else _BATCH,
         learning_rate=0.1 if is_fast else 0.01 if name in _LOCAL else 0.05,
-        # The exact GP chooses by the evidence.
-        kernel="own" if name == "gp" or name.startswith("fitc") or name in _SAMPLED else "matern52",
+        kernel="own" if has_own_kernel else "matern52",
         likelihood=likelihood,
         # Of classes, whose inputs are often many, k-means was as good or better.
         inducing_init="greedy" if name in _STRUCTURED and not classes else "kmeans",
