@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -173,8 +174,9 @@ def is_missing(cells: pd.Series) -> pd.Series:
 
 
 def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
-    """Of a row in the file that a part of a table is of, from 1, by the part's index."""
-    return int(table.index[position]) + 1
+    """Of a row in the file that a part of a table is of, from 1, by the part's index where it has numbers."""
+    label = table.index[position]
+    return int(label if isinstance(label, Integral) else position) + 1
 
 
 def numbers(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:

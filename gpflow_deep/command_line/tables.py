@@ -72,7 +72,7 @@ def stream_table(
     """The same in parts of some rows, so that memory does not grow with the file."""
     if path.suffix in _PARQUET:
         try:
-            table = pd.read_parquet(path)
+            table = pd.read_parquet(path).reset_index(drop=True)
         except ImportError as error:
             raise ValueError(
                 f"{path}: to read Parquet takes pyarrow, which is not installed (pip install pyarrow)."

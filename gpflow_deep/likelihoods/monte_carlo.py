@@ -2,10 +2,11 @@
 The likelihoods that GPflow integrates by random draws, such as ``Softmax``, by quasi-random nodes in their
 place: the first points of a scrambled Sobol sequence, the same for all observations.
 
-So predictions are a function of their inputs. Where new draws are wanted, as in training, the points are
-shifted as one, modulo 1 (Cranley & Patterson 1976): every node is then distributed as the latent functions
-are, and averages are unbiased. The error of one observation's expected log density is 6 to 28 times smaller
-than with GPflow's 100 draws (3 to 30 classes, latent functions with standard deviations of 0.3 to 3).
+So predictions are a function of their inputs. Where new draws are wanted, as in training, the same random
+binary digits are added, without carrying, to all points (a digital shift: L'Ecuyer & Lemieux 2002): every
+node is then distributed as the latent functions are, and averages are unbiased. The points stay as even as
+they were; shifted modulo 1 they would not. One observation's expected log density has an error 6 to 29 times
+smaller than with GPflow's 100 draws (3 to 30 classes, latent functions with standard deviations of 0.3 to 3).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = [
     "takes_draws",
 ]
 
+_BITS = 30  # of a point's coordinate
 _NEW = object()
 #: Of the shift; None for none. Of this thread, as a replica's step is.
 _SEED: ContextVar[Any] = ContextVar("seed", default=None)
@@ -127,22 +129,23 @@ def _at_nodes(likelihood: MonteCarloLikelihood, Fmu: tf.Tensor, Fvar: tf.Tensor)
 
 def _nodes(least: int, num_functions: int) -> tf.Tensor:
     """Standard normal [Q, P], Q the power of two from ``least`` on: only so many points are balanced."""
-    uniform = _sobol(int(np.ceil(np.log2(max(least, 2)))), num_functions)
+    points = _sobol(int(np.ceil(np.log2(max(least, 2)))), num_functions)
     seed = _SEED.get()
     if seed is not None:
-        shape = [num_functions]
+        options = dict(shape=[num_functions], minval=0, maxval=2**_BITS, dtype=tf.int64)
         if seed is _NEW:
-            shift = tf.random.uniform(shape, dtype=tf.float64)
+            shift = tf.random.uniform(**options)
         else:
-            shift = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
-        uniform = tf.math.floormod(uniform + shift, 1.0)
-    tiny = np.finfo(np.float64).eps
-    return tf.math.ndtri(tf.clip_by_value(uniform, tiny, 1.0 - tiny))
+            shift = tf.random.stateless_uniform(seed=seed, **options)
+        points = tf.bitwise.bitwise_xor(points, shift)
+    return tf.math.ndtri((tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS)
 
 
 @lru_cache(maxsize=16)
 def _sobol(log_size: int, dims: int) -> np.ndarray:
+    """The first digits of the points, as whole numbers."""
     # 20 MB and half a second to import, which other likelihoods do without.
     from scipy.stats import qmc
 
-    return qmc.Sobol(dims, scramble=True, rng=np.random.default_rng(0)).random_base2(log_size)
+    sobol = qmc.Sobol(dims, scramble=True, bits=_BITS, rng=np.random.default_rng(0))
+    return np.floor(2.0**_BITS * sobol.random_base2(log_size)).astype(np.int64)

@@ -60,7 +60,7 @@ def test_new_nodes_are_unbiased_and_vary_less_than_draws() -> None:
     error = np.sqrt(np.var(values, axis=0) / len(values) + observed.var(axis=0) / len(observed))
     assert (np.abs(np.mean(values, axis=0) - observed.mean(axis=0)) < 4.5 * error).all()
     theirs = [likelihood.variational_expectations(X, MEAN, VARIANCE, Y) for _ in range(50)]
-    assert (np.std(values, axis=0) < 0.5 * np.std(theirs, axis=0)).all()
+    assert (np.std(values, axis=0) < 0.3 * np.std(theirs, axis=0)).all()
 
 
 def test_closed_forms() -> None:
