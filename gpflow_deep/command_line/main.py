@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ def predict(
         num_rows = num_far = 0
         partial = output if output == "-" else f"{output}.partial"
         with (
-            _removed_on_failure(Path(partial)),
+            nullcontext() if output == "-" else _removed_on_failure(Path(partial)),
             click.open_file(partial, "w", encoding="utf-8") as file,
             tqdm(unit="row", disable=output == "-") as bar,
         ):

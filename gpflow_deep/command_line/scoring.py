@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,11 +10,11 @@ import pandas as pd
 from gpflow_deep import metrics
 
 from .columns import is_missing, row_number
-
-if TYPE_CHECKING:
-    from .fitting import FittedTable
+from .fitting import FittedTable
 
 __all__ = ["Scores", "known_targets"]
+
+_RMSE = "RMSE"
 
 
 def known_targets(fitted: FittedTable, cells: pd.Series) -> np.ndarray:
@@ -76,10 +75,7 @@ class Scores:
         score. Nothing where no target is known.
         """
         means = {name: total / self._num_rows for name, total in self._sums.items()}
-        return {
-            _ROOTS.get(name, name): value**0.5 if name in _ROOTS else value
-            for name, value in means.items()
-        }
+        return {name: mean**0.5 if name == _RMSE else mean for name, mean in means.items()}
 
     @property
     def _is_regression(self) -> bool:
@@ -99,13 +95,8 @@ class Scores:
         mean, _ = metrics.mixture_moments(*mixture)
         Y = y[:, None]
         return {
-            _SQUARED_ERROR: np.mean(np.square(Y - mean)),
+            _RMSE: np.mean(np.square(Y - mean)),  # the root is that of the mean over all rows
             "log density": np.mean(estimator.log_density(inputs, y)),
             "CRPS": np.mean(metrics.crps(Y, *mixture)),
             "in the 95% interval": metrics.coverage(Y, *mixture),
         }
-
-
-_SQUARED_ERROR = "squared error"
-#: Means of which the root is told.
-_ROOTS = {_SQUARED_ERROR: "RMSE"}

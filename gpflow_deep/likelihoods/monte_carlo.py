@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import tensorflow as tf
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, MonteCarloLikelihood
 
+from ..numerics.draws import digital_shift, even_normals
 from .log_probs import inherits, log_prob
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "takes_draws",
 ]
 
-_BITS = 30  # of a point's coordinate
 _NEW = object()
 #: Of the shift; None for none. Of this thread, as a replica's step is.
 _SEED: ContextVar[Any] = ContextVar("seed", default=None)
@@ -128,24 +127,9 @@ def _at_nodes(likelihood: MonteCarloLikelihood, Fmu: tf.Tensor, Fvar: tf.Tensor)
 
 
 def _nodes(least: int, num_functions: int) -> tf.Tensor:
-    """Standard normal [Q, P], Q the power of two from ``least`` on: only so many points are balanced."""
-    points = _sobol(int(np.ceil(np.log2(max(least, 2)))), num_functions)
+    """Standard normal [Q, P], Q at least ``least``."""
     seed = _SEED.get()
-    if seed is not None:
-        options = dict(shape=[num_functions], minval=0, maxval=2**_BITS, dtype=tf.int64)
-        if seed is _NEW:
-            shift = tf.random.uniform(**options)
-        else:
-            shift = tf.random.stateless_uniform(seed=seed, **options)
-        points = tf.bitwise.bitwise_xor(points, shift)
-    return tf.math.ndtri((tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS)
-
-
-@lru_cache(maxsize=16)
-def _sobol(log_size: int, dims: int) -> np.ndarray:
-    """The first digits of the points, as whole numbers."""
-    # 20 MB and half a second to import, which other likelihoods do without.
-    from scipy.stats import qmc
-
-    sobol = qmc.Sobol(dims, scramble=True, bits=_BITS, rng=np.random.default_rng(0))
-    return np.floor(2.0**_BITS * sobol.random_base2(log_size)).astype(np.int64)
+    if seed is None:
+        return even_normals(least, num_functions)
+    shift = digital_shift(num_functions, None if seed is _NEW else seed)
+    return even_normals(least, num_functions, shift)

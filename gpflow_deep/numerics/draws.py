@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import gpflow
@@ -11,7 +11,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
-__all__ = ["quasi_normals", "standard_normals"]
+__all__ = ["digital_shift", "even_normals", "quasi_normals", "standard_normals"]
+
+_BITS = 30  # of a coordinate of a Sobol point
 
 
 def standard_normals(
@@ -75,14 +77,53 @@ def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.n
 
     :return: for every d in ``dims`` an array [num_samples, d], in the default float.
     """
-    # 20 MB and half a second to import, which training does without.
-    from scipy.stats import norm, qmc
-
     if sum(dims) == 0:
         return [np.zeros([num_samples, 0], gpflow.default_float()) for _ in dims]
-    sobol = qmc.Sobol(sum(dims), scramble=True, rng=np.random.default_rng(seed))
-    # Sobol points are balanced in powers of two only; any first part of them will do here.
-    uniform = sobol.random_base2(int(np.ceil(np.log2(max(num_samples, 2)))))[:num_samples]
+    # Half a second to import, which training does without.
+    from scipy.stats import norm
+
+    uniform = _sobol(num_samples, sum(dims), seed)[:num_samples]
     tiny = np.finfo(np.float64).eps
     normal = norm.ppf(np.clip(uniform, tiny, 1.0 - tiny)).astype(gpflow.default_float())
     return np.split(normal, np.cumsum(dims)[:-1], axis=1)
+
+
+def even_normals(least: int, dims: int, shift: tf.Tensor | None = None) -> tf.Tensor:
+    """
+    All points of a scrambled Sobol sequence up to a power of two, as standard normals in float64.
+
+    :param least: how many are wanted at least.
+    :param shift: binary digits [dims] that are added to all points without carrying (:func:`digital_shift`).
+    :return: [that power of two, dims]
+    """
+    points = _digits(least, dims)
+    if shift is not None:
+        points = tf.bitwise.bitwise_xor(points, shift)
+    return tf.math.ndtri((tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS)
+
+
+def digital_shift(dims: int, seed: TensorType | None = None) -> tf.Tensor:
+    """
+    A random shift (L'Ecuyer & Lemieux 2002), by which every point is uniform and all are as even as before.
+
+    :param seed: as for :func:`standard_normals`.
+    """
+    options = dict(shape=[dims], minval=0, maxval=2**_BITS, dtype=tf.int64)
+    if seed is None:
+        return tf.random.uniform(**options)
+    return tf.random.stateless_uniform(seed=seed, **options)
+
+
+@lru_cache(maxsize=16)
+def _digits(least: int, dims: int) -> np.ndarray:
+    """The points' first binary digits, as whole numbers."""
+    return np.floor(2.0**_BITS * _sobol(least, dims, 0)).astype(np.int64)
+
+
+def _sobol(least: int, dims: int, seed: int) -> np.ndarray:
+    """Points in [0, 1), the power of two from ``least`` on: only so many are balanced."""
+    # 20 MB and half a second to import, which training does without.
+    from scipy.stats import qmc
+
+    sobol = qmc.Sobol(dims, scramble=True, bits=_BITS, rng=np.random.default_rng(seed))
+    return sobol.random_base2(int(np.ceil(np.log2(max(least, 2)))))

@@ -135,11 +135,13 @@ def image_network(
         raise TypeError(
             f"architecture: expected a function such as resnet8 or lenet, got {architecture!r}."
         )
-    if images.ndim != 4 or not images.size or labels.shape != images.shape[:1]:
+    if images.ndim != 4 or labels.shape != images.shape[:1]:
         raise ValueError(
-            "images, labels: expected shapes [N, H, W, C], not empty, and [N], got"
+            "images, labels: expected shapes [N, H, W, C] and [N], got"
             f" {list(images.shape)} and {list(labels.shape)}."
         )
+    if not images.size:
+        raise ValueError(f"images: expected some, got shape {list(images.shape)}.")
     check_inputs(images.reshape([len(images), -1]), "images")
     are_classes = (labels >= 0) & (labels % 1 == 0)
     if not are_classes.all():

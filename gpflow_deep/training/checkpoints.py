@@ -54,8 +54,6 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     :param best: the parameters with the best validation score, if there is validation.
     :param sampler: built for the chains of the model, if it has any.
     :param is_writer: whether this process writes them; of several workers one does, the others only read.
-    :raises TypeError: the directory is no path.
-    :raises ValueError: its name is empty.
     :raises OSError: nothing can be written there, or there is no room for two checkpoints.
     :raises RuntimeError: another process is at a run there.
     """
@@ -70,7 +68,6 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         sampler: tf.Module | None = None,
         is_writer: bool = True,
     ) -> None:
-        check_directory(directory, is_writer)
         self._directory = Path(directory)
         self._progress = progress
         self._optimizer = optimizer

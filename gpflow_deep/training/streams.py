@@ -72,13 +72,9 @@ class Stream:
         self, source: Any, num_data: int | None = None, *, buffer_size: int | None = None
     ) -> None:
         self._source = _as_source(source)
-        self._num_data = (
-            self._source.num_data
-            if num_data is None
-            else check_positive_integer(num_data, "num_data")
-        )
         known = self._source.num_data
-        if known is not None and self._num_data != known:
+        self._num_data = known if num_data is None else check_positive_integer(num_data, "num_data")
+        if known not in (None, self._num_data):
             raise ValueError(f"num_data: expected {known}, the arrays' rows, got {num_data}.")
         self._buffer_size = (
             None if buffer_size is None else check_positive_integer(buffer_size, "buffer_size")
@@ -109,12 +105,7 @@ class Stream:
     def identity(self) -> str:
         """What, besides its first rows and their number, decides what is drawn from it."""
         size = "" if self._buffer_size is None else f", buffer_size {self._buffer_size}"
-        return self.source_identity + size
-
-    @property
-    def source_identity(self) -> str:
-        """The part of it that is the source's."""
-        return self._source.identity
+        return self._source.identity + size
 
     @property
     def first(self) -> Piece:
@@ -134,9 +125,8 @@ class Stream:
         """
         The same rows, changed: standardised, say.
 
-        :param function: (X [n, D], Y [n, P]) of a piece to the pair in place of it, of as many rows.
-
-        Where it returns others, the pass that finds out raises a ValueError.
+        :param function: (X [n, D], Y [n, P]) of a piece to the pair in place of it, of as many rows: where
+            it returns others, the pass that comes to them raises a ValueError.
         """
         return Stream(_Changed(self, function), self._num_data, buffer_size=self._buffer_size)
 
@@ -345,17 +335,17 @@ class _Changed(Source):
 
     def __init__(self, stream: Stream, function: Callable[[np.ndarray, np.ndarray], Any]) -> None:
         self._stream, self._function = stream, function
-        self.identity = stream.source_identity
+        self.identity = stream._source.identity
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
         for X, Y in self._stream.read(rng):
             changed = self._function(X, Y)
             if isinstance(changed, tuple | list) and len(changed) == 2:
-                rows = len(as_rows(*changed)[0])
-                if rows != len(X):
+                changed = as_rows(*changed)
+                if len(changed[0]) != len(X):
                     raise ValueError(
-                        f"function: expected as many rows as it was given, {len(X)}, got {rows} from"
-                        f" {self._function!r}."
+                        f"function: expected as many rows as it was given, {len(X)}, got {len(changed[0])}"
+                        f" from {self._function!r}."
                     )
             yield changed
 

@@ -79,8 +79,8 @@ class Activation(_Deterministic):
         if not tf.is_tensor(outputs) or outputs.shape[:1] != [2] or outputs.dtype != X.dtype:
             got = f"{outputs.shape} of {outputs.dtype.name}" if tf.is_tensor(outputs) else outputs
             raise ValueError(
-                f"function: expected [2, ...] of {X.dtype.name} for inputs [2, ...], got {got}"
-                f" from {self._function!r}."
+                f"function: expected [2, ...] for inputs [2, ...] of {X.dtype.name} and of that dtype,"
+                f" got {got} from {self._function!r}."
             )
         if not isinstance(self._function, str):
             self._function = as_module(self._function)
