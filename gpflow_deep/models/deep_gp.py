@@ -13,13 +13,14 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer, Layer
 from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
+from ..numerics.linalg import cast_all
 from ..posteriors.base import InducingPosterior, Moments, Recursion
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_number
-from .passage import JointPassage, MarginalPassage, Passage, PassageChain, cast_all
+from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
 __all__ = ["DeepGP"]
@@ -141,7 +142,8 @@ class DeepGP(VariationalDeepGPModel):
 
     def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> Prepared:
         factors = [layer.factorise() for layer in self.layers]
-        moments = self.inducing_posterior.moments(self._prior_factors(factors))
+        priors = self._prior_factors(factors)
+        moments = self.inducing_posterior.moments(priors, self.compute_dtype)
         draws = self.inducing_posterior.sample(moments, noise) if noise else ()
         return Prepared(factors, moments, draws)
 

@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
 from ..numerics.draws import standard_normals
-from ..numerics.linalg import rows_times
+from ..numerics.linalg import cast_all, rows_times
 from ..posteriors.base import Conditional
 from ..posteriors.explained import Explained
 from ..posteriors.layerwise import LayerPosterior
@@ -21,7 +21,7 @@ from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.weights import FactorisedConditional
 from ..validation import check_choice, check_number, check_positive_integer
-from .passage import Passage, cast_all, sample_gaussians, walk
+from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
 __all__ = [

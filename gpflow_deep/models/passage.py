@@ -17,7 +17,7 @@ import tensorflow as tf
 from gpflow.base import TensorType
 
 from ..layers import GPLayer, Layer
-from ..numerics.linalg import rows_times
+from ..numerics.linalg import cast_all, rows_times
 from ..posteriors.base import Conditional, Recursion
 from ..posteriors.explained import Explained
 
@@ -27,7 +27,6 @@ __all__ = [
     "Passage",
     "PassageChain",
     "Step",
-    "cast_all",
     "sample_gaussians",
     "walk",
 ]
@@ -178,8 +177,3 @@ class PassageChain(Passage):
 
     def sample(self, noise: TensorType | None) -> Any:
         return self._current.sample(noise)
-
-
-def cast_all(tensors: Any, dtype: Any) -> Any:
-    """Nested tensors, some perhaps absent, in another dtype."""
-    return tf.nest.map_structure(lambda x: None if x is None else tf.cast(x, dtype), tensors)

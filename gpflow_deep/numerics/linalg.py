@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, pairwise
+from typing import Any
 
 import tensorflow as tf
 
 __all__ = [
+    "cast_all",
     "gram",
     "leading_shape",
     "rows_times",
@@ -155,6 +157,11 @@ def squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.square(differences), axis=-1), gradient
 
     return distances(X, X2)
+
+
+def cast_all(tensors: Any, dtype: Any) -> Any:
+    """Nested tensors, some perhaps absent, in another dtype."""
+    return tf.nest.map_structure(lambda x: None if x is None else tf.cast(x, dtype), tensors)
 
 
 def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:

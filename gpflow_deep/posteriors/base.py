@@ -30,6 +30,7 @@ from check_shapes import check_shapes
 from gpflow.base import Module, Parameter, TensorType
 
 from ..layers import GPLayer, Projection
+from ..numerics.linalg import cast_all
 from ..validation import check_memory, check_positive_number, check_sequence_of
 from .free_numbers import FreeNumbers, Positions
 
@@ -248,18 +249,26 @@ class InducingPosterior(Module, ABC):
         products = self._factor_times(moments.factor, noise)
         return [tf.transpose(layer.mean) + e for layer, e in zip(moments.layers, products)]
 
-    def moments(self, prior_factors: PriorFactors = None) -> Moments:
+    def moments(
+        self, prior_factors: PriorFactors = None, compute_dtype: str | None = None
+    ) -> Moments:
         """
         The means and the covariances less the prior's that predictions and :meth:`prior_kl` take.
 
         :param prior_factors: per layer the Cholesky factor of the prior covariance of its inducing
             outputs, [M, M] or [T, M, M], or ``None`` for the identity. All ``None`` by default, as for
             whitened layers.
+        :param compute_dtype: of the covariances where all layers are whitened; otherwise, and by default,
+            they are in the parameters' own.
         """
-        factor = self._factor()
+        factor, priors = self._factor(), self._per_layer(prior_factors)
+        multiplied = factor
+        # The KL divergence from another prior takes K^-1 S, in which float32 leaves no digits.
+        if compute_dtype is not None and all(prior is None for prior in priors):
+            multiplied = cast_all(factor, compute_dtype)
         layers = [
             layer._replace(own=_subtract_prior(layer.own, prior))
-            for layer, prior in zip(self._layer_moments(factor), self._per_layer(prior_factors))
+            for layer, prior in zip(self._layer_moments(multiplied), priors)
         ]
         return Moments(layers, factor)
 
@@ -282,7 +291,7 @@ class InducingPosterior(Module, ABC):
                 total += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
                 mean = tf.linalg.triangular_solve(factor, mean)
                 own = tf.linalg.cholesky_solve(factor, own)
-            trace = tf.reduce_sum(tf.linalg.diag_part(own))
+            trace = tf.reduce_sum(tf.cast(tf.linalg.diag_part(own), total.dtype))
             total += 0.5 * (tf.reduce_sum(tf.square(mean)) + trace)
         return total
 

@@ -86,6 +86,26 @@ def test_training_comes_to_the_same_bound() -> None:
     np.testing.assert_allclose(ends[1], ends[0], atol=0.05)
 
 
+@pytest.mark.parametrize("family", ["mean-field", "stripes-and-arrow", "fully-coupled"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_covariances_of_the_inducing_outputs(family: str, whiten: bool) -> None:
+    """In float32 where the prior's is the identity; else the divergence would lose its digits."""
+    double, single = (
+        make_model(
+            family,
+            layers=gd.layers.build_layers(X, (2, 2), num_inducing=5, whiten=whiten),
+            compute_dtype=dtype,
+        )
+        for dtype in (None, "float32")
+    )
+    (exact, rounded) = (model._prepare().moments for model in (double, single))
+    for layer, rounded_layer in zip(exact.layers, rounded.layers, strict=True):
+        assert rounded_layer.own.dtype == (tf.float32 if whiten else tf.float64)
+        assert rounded_layer.mean.dtype == tf.float64
+        np.testing.assert_allclose(rounded_layer.own, layer.own, atol=1e-6 * (1.0 if whiten else 0))
+    np.testing.assert_allclose(single.prior_kl(), double.prior_kl(), rtol=1e-6)
+
+
 def test_bad_input() -> None:
     with pytest.raises(
         ValueError, match=r"compute_dtype: expected 'float32' or 'float64', got 'half'"
