@@ -60,9 +60,10 @@ class DeepGP(VariationalDeepGPModel):
     :param num_data: size of the whole training set, for minibatches.
     :param marginalisation: "analytic" (Theorem 1), or "monte_carlo" to sample the inducing outputs in
         training: unbiased too, with noisier gradients. Predictions are analytic in any case.
-    :param compute_dtype: of the products over the batch's points, "float32" or "float64": GPflow's default
-        float by default. With "float32", under GPflow's float64, parameters, their gradients, factorisations
-        and the likelihood keep their digits, and a step takes half the time (mixed precision).
+    :param compute_dtype: of the products over the batch's points, and of the covariances of whitened inducing
+        outputs, "float32" or "float64": GPflow's default float by default. With "float32", under GPflow's
+        float64, parameters, their gradients, factorisations and the likelihood keep their digits, and a step
+        takes half the time (mixed precision).
     :param covariance_jitter: added to the variance of a layer's draws, J; GPflow's default jitter.
     :param num_prediction_samples: components of the predicted mixture.
     :param seed: of the draws that predictions are made with.
