@@ -46,6 +46,11 @@ _PRIORS = ("neal", "standard", "scale")
 #: One unit of the noise variance's free number is a factor e^10 (Appendix G): where it follows the function
 #: slowly, the function learns to leave the rest to it.
 _LOG_SCALE_OF_NOISE = 10.0
+#: Local inducing points start as functions that know nothing of the data, of a variance in the hundreds under
+#: the standard prior. With little noise the first gradients are thousands of times those that come later, and
+#: Adam's running mean of squares keeps everything from moving for as many steps as are taken: so the noise
+#: starts where the function's residuals are, on some rows.
+_ROWS_FOR_NOISE = 1000
 
 
 def bayesian_network(
@@ -72,16 +77,17 @@ def bayesian_network(
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     if isinstance(likelihood, gpflow.likelihoods.Gaussian):
         by_logarithm = positive(lower=settings.noise_floor, base="exp")
-        likelihood.variance = Parameter(
+        noise = Parameter(
             likelihood.variance,
             transform=tfp.bijectors.Chain([by_logarithm, in_units_of(_LOG_SCALE_OF_NOISE)]),
         )
+        likelihood.variance = noise
     start: dict[str, Any] = {"input_shape": X.shape[1]}
     if posterior == "global-inducing":
         targets = pseudo_targets(Y, num_outputs, settings)
         U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
         start = {"inducing_inputs": U0, "pseudo_outputs": V}
-    return GlobalInducingBNN(
+    model = GlobalInducingBNN(
         [*layers, BayesianDense(num_outputs, prior)],
         likelihood,
         posterior=_POSTERIORS[posterior],
@@ -90,6 +96,12 @@ def bayesian_network(
         seed=seed,
         **start,
     )
+    if posterior == "local-inducing" and isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        rows = slice(_ROWS_FOR_NOISE)
+        mean, variance = model.predict_f(X[rows])
+        residuals = np.mean(np.square(Y[rows] - mean) + variance)
+        noise.assign(max(settings.likelihood_variance, float(residuals)))
+    return model
 
 
 for _posterior in _POSTERIORS:

@@ -40,3 +40,17 @@ def test_the_noise_moves_by_its_logarithm_ten_times_as_fast() -> None:
     np.testing.assert_allclose(variance, 0.05, rtol=1e-6)
     variance.unconstrained_variable.assign_sub(0.1)
     np.testing.assert_allclose(variance - 1e-4, (0.05 - 1e-4) / np.e, rtol=1e-6)
+
+
+@pytest.mark.parametrize("prior", ["neal", "standard", "scale"])
+def test_local_inducing_points_start_with_the_noise_of_their_residuals(prior: str) -> None:
+    """Else the first gradients, of a bound of -3000 a point, keep Adam from moving for thousands of steps."""
+    X = np.random.default_rng(0).standard_normal([200, 6])
+    Y = np.sin(X[:, :1])
+    settings = presets.Settings(num_layers=3, hidden_dim=50, likelihood_variance=0.05)
+    model = presets.build(f"bnn-local-inducing-{prior}", X, Y, settings)
+    mean, variance = model.predict_f(X)
+    np.testing.assert_allclose(
+        model.likelihood.variance, np.mean((Y - mean) ** 2 + variance), rtol=1e-6
+    )
+    assert model.elbo((X, Y)) / len(X) > -15.0
