@@ -111,6 +111,7 @@ def networks() -> str:
     kinds = {
         "": _runs("bayesian_networks.jsonl"),
         ", tempered": _runs("bayesian_networks_tempered.jsonl"),
+        ", tempered, noise from the residuals": _runs("bayesian_networks_local.jsonl"),
     }
     posteriors = ("factorised", "local-inducing", "global-inducing")
     rows = []

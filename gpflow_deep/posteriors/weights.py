@@ -276,6 +276,10 @@ class LocalInducingWeights(GlobalInducingWeights):
     Likewise with inducing inputs of the layer's own, in place of those that come through the layers below: D
     of them, the constant's column included, standard normal at the start. For dense layers.
 
+    A network of them starts as a function that knows nothing of the data. Let its noise variance start near
+    the mean square of its residuals: with less, the first gradients are so large that Adam's running mean of
+    squares keeps it from moving for thousands of steps.
+
     >>> spec = gd.posteriors.WeightSpec(num_outputs=3, fan_in=4, num_inducing=5)
     >>> gd.posteriors.LocalInducingWeights(spec).uses_inducing_inputs  # it has its own
     False
