@@ -262,10 +262,9 @@ class InducingPosterior(Module, ABC):
             they are in the parameters' own.
         """
         factor, priors = self._factor(), self._per_layer(prior_factors)
-        multiplied = factor
         # The KL divergence from another prior takes K^-1 S, in which float32 leaves no digits.
-        if compute_dtype is not None and all(prior is None for prior in priors):
-            multiplied = cast_all(factor, compute_dtype)
+        whitened = all(prior is None for prior in priors)
+        multiplied = cast_all(factor, compute_dtype) if compute_dtype and whitened else factor
         layers = [
             layer._replace(own=_subtract_prior(layer.own, prior))
             for layer, prior in zip(self._layer_moments(multiplied), priors)
