@@ -368,19 +368,6 @@ def stack_means(q_mu: Sequence[Parameter], read: Read) -> tf.Tensor:
     return tf.concat([tf.reshape(tf.transpose(read(mean)), [-1]) for mean in q_mu], axis=0)
 
 
-def check_one_replica() -> None:
-    """Raise a RuntimeError where GPflow's natural gradients would let replicas diverge without a word."""
-    if tf.distribute.in_cross_replica_context():
-        return
-    num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    if num_replicas > 1:
-        raise RuntimeError(
-            "variational_params: expected one replica, since gpflow.optimizers.NaturalGradient updates each"
-            f" by its own gradients, got {num_replicas}. gpflow_deep.optimizers.NaturalGradient averages"
-            " them."
-        )
-
-
 def log_abs_diagonal(factor: TensorType) -> tf.Tensor:
     """Sum of log |diagonal|: as in GPflow, nothing keeps the diagonal positive but its own gradient."""
     return 0.5 * tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(factor))))

@@ -15,7 +15,7 @@ from ..numerics.bijectors import PackedBlocks
 from ..numerics.factorisations import add_jitter, cholesky
 from ..numerics.forms import covariance_forms, pair_forms
 from ..numerics.linalg import triangular_grams
-from ..validation import as_real_array, check_sequence_of
+from ..validation import as_real_array, check_one_replica, check_sequence_of
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -24,7 +24,6 @@ from .base import (
     Moments,
     Read,
     Recursion,
-    check_one_replica,
     initial_factors,
     log_abs_diagonal,
 )

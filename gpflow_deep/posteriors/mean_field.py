@@ -14,6 +14,7 @@ from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.forms import diagonal_forms, quadratic_forms
 from ..numerics.linalg import gram
+from ..validation import check_one_replica
 from .base import (
     GP,
     HIDDEN_SCALE,
@@ -22,7 +23,6 @@ from .base import (
     Moments,
     Read,
     Recursion,
-    check_one_replica,
     initial_factors,
     log_abs_diagonal,
     stack_means,

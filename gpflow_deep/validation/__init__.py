@@ -24,6 +24,7 @@ from .numbers import (
     check_share,
 )
 from .observations import check_targets
+from .replicas import check_one_replica
 
 __all__ = [
     "as_draws",
@@ -37,6 +38,7 @@ __all__ = [
     "check_memory",
     "check_noise",
     "check_number",
+    "check_one_replica",
     "check_positive_array",
     "check_positive_integer",
     "check_positive_integers",
