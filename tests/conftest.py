@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -29,6 +30,16 @@ set_enable_check_shapes(ShapeCheckingState.ENABLED)
 # Compilation makes first examples slow, and a failure must be the same on every machine.
 settings.register_profile("gpflow_deep", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("gpflow_deep")
+
+
+def pytest_collection_finish() -> None:
+    """
+    What is imported stays: traced again and again, it is a twentieth of the time that tests take. The rest is
+    collected less often: graphs are many objects, few of them garbage.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
