@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from gpflow_deep.command_line.quiet import import_tensorflow
 from gpflow_deep.command_line.studies import benchmark, report
+from gpflow_deep.numerics.quiet import import_tensorflow
 
 __all__ = ["main"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpflow_deep.command_line.quiet import import_tensorflow
+from gpflow_deep.numerics.quiet import import_tensorflow
 from gpflow_deep.presets import Settings
 
 __all__ = ["benchmark", "report"]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 from joblib import Parallel, cpu_count, parallel_config
+
+from gpflow_deep.numerics.quiet import import_tensorflow
 
 __all__ = ["in_processes", "on_scheduler"]
 
@@ -17,6 +21,7 @@ __all__ = ["in_processes", "on_scheduler"]
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 _SECONDS_TO_CONNECT = 10
+_SECONDS_TO_NOTICE = 1.0
 
 #: To begin one task only when another is done, and to have each result as soon as it is there.
 _ONE_BY_ONE: dict[str, Any] = dict(
@@ -33,8 +38,9 @@ def in_processes(jobs: int, tasks: Iterable[Any]) -> Iterator[Any]:
     threads = str(max(1, cpu_count() // jobs))
     given = {name: threads for name in _THREADS if name not in os.environ and jobs > 1}
     os.environ.update(given)
+    begin = dict(initializer=_begin, initargs=(os.getpid(),)) if jobs > 1 else {}
     try:
-        yield from Parallel(jobs, **_ONE_BY_ONE)(tasks)
+        yield from Parallel(jobs, **_ONE_BY_ONE, **begin)(tasks)
     except BrokenProcessPool as error:
         raise ChildProcessError(
             "jobs: a run's process was killed, for want of memory perhaps. The same command goes on with what"
@@ -43,6 +49,21 @@ def in_processes(jobs: int, tasks: Iterable[Any]) -> Iterator[Any]:
     finally:
         for name in given:
             del os.environ[name]
+
+
+def _begin(parent: int) -> None:
+    """
+    In a process of its own: quietly, and not for longer than ``parent``, whose end would else leave it at a
+    run that nobody takes the result of, and that no other process could take up.
+    """
+    import_tensorflow()
+    Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_TO_NOTICE)
+    os._exit(1)
 
 
 def on_scheduler(address: str, tasks: Iterable[Any]) -> Iterator[Any]:
