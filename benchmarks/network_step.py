@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from harness import adam_step, argument_parser, child_command, measure, run_rounds
@@ -67,31 +68,50 @@ def our_step(posterior: str, dtype: str, o: argparse.Namespace) -> Callable[[], 
     return adam_step(lambda: model.training_loss(batch), model.trainable_variables, o.jit)
 
 
-def peer_step(posterior: str, o: argparse.Namespace) -> Callable[[], object]:
-    sys.path.insert(0, str(o.bayesfunc))
-    import bayesfunc
+def peer_network(
+    posterior: str, X: Any, Y: Any, o: argparse.Namespace, prior: str = "NealPrior"
+) -> tuple[Any, Any]:
+    """bayesfunc, and its network with inducing inputs at the first rows."""
     import torch
 
+    torch.cholesky, torch.triangular_solve = torch.linalg.cholesky, _triangular_solve
+    sys.path.insert(0, str(o.bayesfunc))
+    import bayesfunc
+
     torch.set_num_threads(1)
-    X, Y = (torch.tensor(part) for part in data("float32", o))
     layer = partial(
         bayesfunc.GILinear,
+        prior=getattr(bayesfunc.priors, prior),
         inducing_batch=M,
         neuron_prec=posterior == "separate",
         log_prec_lr=3.0,
     )
     relu = torch.nn.ReLU
-    network = bayesfunc.InducingWrapper(
-        torch.nn.Sequential(
-            layer(o.input_dim, WIDTH),
-            relu(),
-            layer(WIDTH, WIDTH),
-            relu(),
-            layer(WIDTH, 1, inducing_targets=Y[:M], log_prec_init=0.0),
-        ),
-        M,
-        inducing_data=X[:M],
+    layers = torch.nn.Sequential(
+        layer(X.shape[1], WIDTH),
+        relu(),
+        layer(WIDTH, WIDTH),
+        relu(),
+        layer(WIDTH, 1, inducing_targets=Y[:M], log_prec_init=0.0),
     )
+    return bayesfunc, bayesfunc.InducingWrapper(layers, M, inducing_data=X[:M])
+
+
+def _triangular_solve(
+    b: Any, A: Any, upper: bool = True, transpose: bool = False
+) -> tuple[Any, Any]:
+    """What PyTorch had under this name."""
+    import torch
+
+    factor = A.transpose(-1, -2) if transpose else A
+    return torch.linalg.solve_triangular(factor, b, upper=upper != transpose), A
+
+
+def peer_step(posterior: str, o: argparse.Namespace) -> Callable[[], object]:
+    import torch
+
+    X, Y = (torch.tensor(part) for part in data("float32", o))
+    bayesfunc, network = peer_network(posterior, X, Y, o)
     log_variance = torch.nn.Parameter(torch.tensor(-3.0))
     adam = torch.optim.Adam([*network.parameters(), log_variance], lr=0.01)
 
