@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from harness import child_command
 from network_step import S, peer_network
 
 #: As in its code, where the standard prior has another name than in the paper.
@@ -26,23 +26,8 @@ TEST_DRAWS, REPORT_EVERY = 100, 500
 NOISE_PACE = 10.0  # Appendix G
 
 
-def write_split(dataset: str, split: int, path: Path) -> None:
-    """Standardised rows of a split, and the targets' unit."""
-    from gpflow_deep.estimators.scaling import Scaling
-    from gpflow_deep.experiments.datasets import load
-    from gpflow_deep.experiments.splits import interpolation_split
-
-    data = load(dataset)
-    rows = interpolation_split(data, split)
-    train, test = np.sort(rows.train), rows.test
-    scaling = Scaling.fit(data.X[train], data.Y[train])
-    X, Xtest = scaling.inputs(data.X[train]), scaling.inputs(data.X[test])
-    Y, Ytest = scaling.targets(data.Y[train]), scaling.targets(data.Y[test])
-    np.savez(path, X=X, Y=Y, Xtest=Xtest, Ytest=Ytest, unit=scaling.Y_scale)
-
-
-def train(path: Path, o: argparse.Namespace) -> None:
-    """In the peer's Python."""
+def train(path: str, o: argparse.Namespace) -> None:
+    """On the arrays of a file, in the peer's Python."""
     import torch
 
     torch.manual_seed(o.seed)
@@ -70,7 +55,7 @@ def train(path: Path, o: argparse.Namespace) -> None:
             with torch.no_grad():
                 output, _, _ = bayesfunc.propagate(network, Xtest.expand(TEST_DRAWS, -1, -1))
                 densities = torch.logsumexp(normal(output).log_prob(Ytest), 0) - np.log(TEST_DRAWS)
-            score = densities.mean().item() - np.log(arrays["unit"]).sum()
+            score = densities.mean().item() - np.log(arrays["scale"])
             line = {"step": step, "bound": np.mean(bounds[-50:]), "test_log_likelihood": score}
             print(
                 json.dumps({name: round(float(value), 3) for name, value in line.items()}),
@@ -90,16 +75,17 @@ def main() -> None:
     parser.add_argument("--tempering-steps", type=int, default=2000)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     o = parser.parse_args()
-    if o.data:
-        train(o.data, o)
+    if o.child:
+        train(o.child, o)
         return
+    from runs import read_split  # by this package, which the peer's Python has not
+
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "split.npz")
-        write_split(o.dataset, o.split, path)
-        command = [o.peer_python, __file__, *sys.argv[1:], "--data", str(path)]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        path = str(Path(folder, "split.npz"))
+        np.savez(path, **read_split(o.dataset, o.split)._asdict())
+        subprocess.run(child_command(__file__, path, python=o.peer_python), check=True)
 
 
 if __name__ == "__main__":
