@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 __all__ = [
     "FactorisationError",
+    "InverseRoot",
     "add_jitter",
     "cholesky",
     "gaussian_log_density",
@@ -88,14 +90,22 @@ def add_jitter(matrix: tf.Tensor, jitter: float) -> tf.Tensor:
     return matrix + jitter * tf.eye(matrix.shape[-1], dtype=matrix.dtype)
 
 
-def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> tf.Tensor:
+class InverseRoot(NamedTuple):
+    """C^-1 for the lower Cholesky factor C of matrices [..., M, M]."""
+
+    inverse: tf.Tensor  # [..., M, M]
+    log_det: tf.Tensor  # log |C^-1|: [...]
+
+
+def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor]) -> InverseRoot:
     """
-    C^-1 for the lower Cholesky factor C of ``matrix`` [..., M, M], none of whose eigenvalues may be small.
+    C^-1 for the lower Cholesky factor C of ``matrix`` [..., M, M], none of whose eigenvalues may be small,
+    and the logarithm of its determinant.
 
     It is computed in float64, and returned in the matrix's dtype; but of many matrices in their own dtype, by
     products, and in float64 only where that fails. Its gradient is three matrix products; those of the
     factorisation and of the solve take eight. It is that of symmetric changes of the matrix, not itself made
-    symmetric.
+    symmetric. The determinant's adds nothing to them.
 
     :param what: see :func:`cholesky`.
     :param context: see :func:`cholesky`.
@@ -105,7 +115,7 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
     shown = {name: tf.convert_to_tensor(value) for name, value in context.items()}
 
     @tf.custom_gradient
-    def root(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    def root(matrix: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
         def widely() -> tf.Tensor:
             return tf.cast(_inverse_root(tf.cast(matrix, tf.float64)), matrix.dtype)
 
@@ -116,15 +126,18 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
             inverse = _inverse_root(matrix)
             inverse = tf.cond(_is_finite(inverse), lambda: inverse, widely)
         _check_success(inverse, matrix, what, shown)
+        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(inverse)), axis=-1)
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor, d_log_det: tf.Tensor) -> tf.Tensor:
             # d C^-1 = -F(C^-1 dA C^-T) C^-1, where F takes the lower triangle with half of the diagonal.
             inner = tf.matmul(upstream, inverse, transpose_b=True) * tf.cast(-half, matrix.dtype)
+            # d log |C^-1| = -tr F(C^-1 dA C^-T)
+            inner -= 0.5 * d_log_det[..., None, None] * tf.eye(M, dtype=matrix.dtype)
             return tf.matmul(inverse, tf.matmul(inner, inverse), transpose_a=True)
 
-        return inverse, gradient
+        return (inverse, log_det), gradient
 
-    return root(matrix)
+    return InverseRoot(*root(matrix))
 
 
 def triangular_inverse(factor: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 from gpflow.base import Parameter, TensorType
 
 from ..layers.bayesian.designs import Design, ExplicitDesign
-from ..layers.bayesian.precisions import Precision, whiten_gram
+from ..layers.bayesian.precisions import Precision
 from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import inverse_root
 from ..numerics.linalg import rows_times, shared_product
@@ -151,12 +151,17 @@ class PseudoObservations(LayerPosterior):
         :param design: the design matrix at the inducing inputs.
         :param precision: the weights' prior precision.
         """
-        if isinstance(design, ExplicitDesign):
+        if isinstance(design, ExplicitDesign) and not self._sums_first(design):
             return self._condition_explicitly(design.whiten(precision))
         scaled, outputs = self._scale(design)
-        gram = whiten_gram(precision, scaled.gram())
+        gram = precision.whiten_gram(scaled.gram())
         cross = precision.whiten(scaled.project(outputs))
         return WeightSpace.from_statistics(gram, cross, self.name)
+
+    @staticmethod
+    def _sums_first(design: ExplicitDesign) -> bool:
+        """Whether to sum over its rows before it meets the precision: once, however many draws of that."""
+        return design.matrix.shape[0] == 1 and design.num_observations >= design.fan_in
 
     def _condition_explicitly(self, design: ExplicitDesign) -> WhiteWeights:
         """Given a design matrix as it meets white weights."""
@@ -185,7 +190,7 @@ class PseudoObservations(LayerPosterior):
             B = diagonal[..., :, None] * K * diagonal[..., None, :]
         B += tf.eye(B.shape[-1], dtype=B.dtype)
         # B has no eigenvalue below 1: this inverse loses nothing.
-        B_root = inverse_root(
+        B_root, log_det = inverse_root(
             B, f"I + R^T K_MM R of {self.name}", {"precisions": self.precision_diagonal}
         )
         if self.precision == "full":
@@ -197,7 +202,7 @@ class PseudoObservations(LayerPosterior):
             outputs -= mean
         scaled = rows_times(outputs, whitener, transpose=True)
         return FunctionSpace(
-            factor, root, B_root, whitener, outputs, scaled, rows_times(scaled, whitener)
+            factor, root, B_root, log_det, whitener, outputs, scaled, rows_times(scaled, whitener)
         )
 
 
@@ -213,6 +218,7 @@ class FunctionSpace(NamedTuple):
     prior_factor: tf.Tensor  # X: [S, K, M, M], or [S, K, M, D]
     root: tf.Tensor  # R: [1, 1 or T, M, M]
     B_root: tf.Tensor  # C^-1: [S, K or T, M, M]
+    log_det: tf.Tensor  # log |C^-1|: [S, K or T]
     whitener: tf.Tensor  # W: [S, K or T, M, M]
     outputs: tf.Tensor  # v: [S, T, M]
     scaled: tf.Tensor  # W v: [S, T, M]
@@ -244,8 +250,8 @@ class FunctionSpace(NamedTuple):
 
     def _evidence(self) -> tf.Tensor:
         """-log N(R^T v; 0, B), without its constant."""
-        log_det = -tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self.B_root)), axis=[1, 2])
-        return 0.5 * _sum_of_squares(self.scaled) + self._copies() * log_det
+        log_det = tf.reduce_sum(self.log_det, axis=1)
+        return 0.5 * _sum_of_squares(self.scaled) - self._copies() * log_det
 
     def _copies(self) -> int:
         """How many GPs share one B."""

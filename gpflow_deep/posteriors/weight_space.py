@@ -48,6 +48,7 @@ class WeightSpace(NamedTuple):
     """
 
     inverse: tf.Tensor  # C^-1: [S, K, D, D]
+    log_det: tf.Tensor  # log |C^-1|: [S, K]
     scaled: tf.Tensor  # C^-1 X^T Lambda v: [S, T, D]
 
     @classmethod
@@ -61,8 +62,8 @@ class WeightSpace(NamedTuple):
         """
         precision = gram + tf.eye(gram.shape[-1], dtype=gram.dtype)
         # No eigenvalue is below 1: this inverse loses nothing.
-        inverse = inverse_root(precision, f"I + X^T Lambda X of {name}", {})
-        return cls(inverse, rows_times(cross, inverse, transpose=True))
+        inverse, log_det = inverse_root(precision, f"I + X^T Lambda X of {name}", {})
+        return cls(inverse, log_det, rows_times(cross, inverse, transpose=True))
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals of that shape."""
@@ -87,8 +88,7 @@ class WeightSpace(NamedTuple):
 
     def _log_det_scale(self) -> tf.Tensor:
         """log |C^-1|, over all units."""
-        logs = tf.math.log(tf.linalg.diag_part(self.inverse))
-        return self._copies() * tf.reduce_sum(logs, axis=[1, 2])
+        return self._copies() * tf.reduce_sum(self.log_det, axis=1)
 
     def _copies(self) -> int:
         """How many units share one C."""

@@ -66,6 +66,11 @@ def _definite(X: tf.Tensor) -> tf.Tensor:
     return tf.matmul(X, X, transpose_b=True) + tf.eye(X.shape[-1], dtype=X.dtype)
 
 
+def _sum(root: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    """A matrix plus a number."""
+    return root[0] + root[1][..., None, None]
+
+
 CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
     "quadratic": (
         lambda A, C: forms.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
@@ -153,12 +158,19 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         [_random(S, T, M, K)],
     ),
     "inverse root": (
-        lambda X: factorisations.inverse_root(_definite(X), "A", {}),
+        lambda X: factorisations.inverse_root(_definite(X), "A", {}).inverse,
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(S, M, M)],
     ),
+    "inverse root and its determinant": (
+        lambda X: _sum(factorisations.inverse_root(_definite(X), "A", {})),
+        lambda X: _sum(
+            (tf.linalg.inv(tf.linalg.cholesky(_definite(X))), -0.5 * tf.linalg.logdet(_definite(X)))
+        ),
+        [_random(S, M, M)],
+    ),
     "inverse roots of many": (
-        lambda X: factorisations.inverse_root(_definite(X), "A", {}),
+        lambda X: factorisations.inverse_root(_definite(X), "A", {}).inverse,
         lambda X: tf.linalg.inv(tf.linalg.cholesky(_definite(X))),
         [_random(4, 16, 35, 35)],
     ),
@@ -282,7 +294,7 @@ def test_many_inverse_roots_in_float32_fall_back_on_float64(compiled: bool) -> N
 
     def root(matrices: tf.Tensor) -> tf.Tensor:
         # Rounded entries need not be of a positive definite matrix.
-        return factorisations.inverse_root(matrices + 10.0 * tf.eye(40), "A", {})
+        return factorisations.inverse_root(matrices + 10.0 * tf.eye(40), "A", {}).inverse
 
     inverse = (tf.function(root) if compiled else root)(matrices).numpy().astype(np.float64)
     wide = np.asarray(matrices + 10.0 * tf.eye(40), np.float64)

@@ -71,6 +71,15 @@ def test_weight_space_is_function_space(precision: str) -> None:
     assert_close(*joint)
 
 
+@pytest.mark.parametrize("precision", ["shared", "separate", "full"])
+def test_one_design_is_that_of_every_draw(precision: str) -> None:
+    q = GlobalInducingWeights(WeightSpec(T, D, M), precision=precision)
+    randomise(q, scale=0.3)
+    one = q.observations.condition_weights(ExplicitDesign(U[:1, None]), PRECISION)
+    copies = ExplicitDesign(tf.repeat(U[:1, None], 2, axis=0))
+    assert_close(one, q.observations.condition_weights(copies, PRECISION))
+
+
 def test_the_smaller_form_is_taken() -> None:
     for count, kind in ((M, WeightSpace), (3, FunctionSpace)):
         q = GlobalInducingWeights(WeightSpec(T, D, count))

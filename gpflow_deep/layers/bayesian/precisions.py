@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ...numerics.linalg import leading_shape
 
-__all__ = ["Isotropic", "Precision", "Spatial", "whiten_gram"]
+__all__ = ["Isotropic", "Precision", "Spatial"]
 
 
 class Precision(Protocol):
@@ -28,6 +28,9 @@ class Precision(Protocol):
 
     def whiten_weights(self, weights: tf.Tensor) -> tf.Tensor:
         """The inverse of :meth:`unwhiten`: rows G."""
+
+    def whiten_gram(self, gram: tf.Tensor) -> tf.Tensor:
+        """G^-1 A G^-T for symmetric matrices A [S or 1, K, D, D]."""
 
     def log_det_root(self, fan_in: int) -> tf.Tensor:
         """log |G|: [S]."""
@@ -55,6 +58,10 @@ class Isotropic(NamedTuple):
     def whiten_weights(self, weights: tf.Tensor) -> tf.Tensor:
         """See :class:`Precision`."""
         return self._scaled(weights, 0.5)
+
+    def whiten_gram(self, gram: tf.Tensor) -> tf.Tensor:
+        """See :class:`Precision`."""
+        return gram / self.precision[:, None, None, None]
 
     def log_det_root(self, fan_in: int) -> tf.Tensor:
         """See :class:`Precision`."""
@@ -102,6 +109,14 @@ class Spatial(NamedTuple):
         """See :class:`Precision`."""
         return self._by_channel(weights, self.factor, self.bias)
 
+    def whiten_gram(self, gram: tf.Tensor) -> tf.Tensor:
+        """See :class:`Precision`."""
+        K, D = gram.shape[1], gram.shape[-1]
+        for _ in range(2):
+            rows = self.whiten(tf.reshape(gram, [leading_shape(gram)[0], K * D, D]))
+            gram = tf.linalg.matrix_transpose(tf.reshape(rows, [-1, K, D, D]))
+        return gram
+
     def log_det_root(self, fan_in: int) -> tf.Tensor:
         """See :class:`Precision`."""
         p = self.factor.shape[-1]
@@ -114,12 +129,3 @@ class Spatial(NamedTuple):
         by_position = tf.reduce_sum(tf.square(self.factor), axis=-1)
         by_channel = tf.tile(by_position, [1, fan_in // p])
         return tf.concat([by_channel, tf.square(self.bias)[:, None]], axis=-1)[:, :fan_in]
-
-
-def whiten_gram(precision: Precision, gram: tf.Tensor) -> tf.Tensor:
-    """G^-1 A G^-T for symmetric matrices A [S or 1, K, D, D]."""
-    K, D = gram.shape[1], gram.shape[-1]
-    for _ in range(2):
-        rows = precision.whiten(tf.reshape(gram, [leading_shape(gram)[0], K * D, D]))
-        gram = tf.linalg.matrix_transpose(tf.reshape(rows, [-1, K, D, D]))
-    return gram

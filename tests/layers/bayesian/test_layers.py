@@ -26,7 +26,7 @@ from gpflow_deep.layers.bayesian import (
     random_layers,
     walk,
 )
-from gpflow_deep.layers.bayesian.precisions import Isotropic, Spatial, whiten_gram
+from gpflow_deep.layers.bayesian.precisions import Isotropic, Spatial
 
 IMAGES = np.random.default_rng(0).standard_normal([2, 3, 4, 6, 2])
 
@@ -165,7 +165,7 @@ def test_precisions_are_those_of_their_matrices(kind: str) -> None:
     gram = rng.standard_normal([1, 3, D, D])
     gram = gram + np.swapaxes(gram, 2, 3)
     expected = inverse[:, None] @ gram @ np.swapaxes(inverse, 1, 2)[:, None]
-    np.testing.assert_allclose(whiten_gram(precision, tf.constant(gram)), expected, rtol=1e-10)
+    np.testing.assert_allclose(precision.whiten_gram(tf.constant(gram)), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
