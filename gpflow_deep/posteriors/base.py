@@ -377,7 +377,7 @@ def diagonal_blocks(own: tf.Tensor) -> tf.Tensor:
     """Of a layer's covariance [T, M, M] or [T, T, M, M] the blocks of each GP with itself: [T, M, M]."""
     if own.shape.rank == 3:
         return own
-    return tf.stack([own[t, t] for t in range(own.shape[0])])
+    return tf.einsum("ttmn->tmn", own)
 
 
 def _subtract_prior(own: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:

@@ -99,17 +99,19 @@ class BlockStructured(InducingPosterior):
         return read(self.q_mu)[:, 0]
 
     def _factor(self, read: Read = tf.convert_to_tensor) -> Any:
-        return read(self.q_sqrt)[0]
+        return read(self.q_sqrt)
 
     def _block(self, factor: Any, row: GP, column: GP) -> Any:
         (l, t), (k, u) = row, column
         rows, columns = (self._layer_slices()[layer].start for layer in (l, k))
         M, K = self.num_inducing[l], self.num_inducing[k]
-        return factor[rows + t * M : rows + (t + 1) * M, columns + u * K : columns + (u + 1) * K]
+        return factor[0, rows + t * M : rows + (t + 1) * M, columns + u * K : columns + (u + 1) * K]
 
     def _layer_moments(self, factor: tf.Tensor) -> list[_Blocks]:
         widths, points = self.num_latent_gps, self.num_inducing
-        grams = triangular_grams(factor, [[M] * T for T, M in zip(widths, points)])
+        # Not by an index, whose gradient would write all of it anew.
+        matrix = tf.squeeze(factor, axis=0)
+        grams = triangular_grams(matrix, [[M] * T for T, M in zip(widths, points)])
         means = tf.split(
             tf.convert_to_tensor(self.q_mu)[:, 0], [T * M for T, M in zip(widths, points)]
         )
@@ -124,7 +126,7 @@ class BlockStructured(InducingPosterior):
         return _DenseRecursion(moments.layers, jitter)
 
     def dense(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._mean(), self._factor()
+        return self._mean(), self._factor()[0]
 
     def _assign(self, mean: np.ndarray, scale_tril: np.ndarray) -> None:
         self.q_mu.assign(mean[:, None])
@@ -142,7 +144,7 @@ class BlockStructured(InducingPosterior):
     def _factor_times(self, factor: tf.Tensor, noise: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         num_samples = tf.shape(noise[0])[0]
         joint = tf.concat([tf.reshape(e, [num_samples, e.shape[1] * e.shape[2]]) for e in noise], 1)
-        product = tf.matmul(joint, factor, transpose_b=True)  # [S, T M]
+        product = tf.matmul(joint, factor[0], transpose_b=True)  # [S, T M]
         parts = tf.split(product, [s.stop - s.start for s in self._layer_slices()], axis=1)
         return [
             tf.reshape(part, [num_samples, t, m])
@@ -151,7 +153,7 @@ class BlockStructured(InducingPosterior):
 
     def output_factor(self, moments: Moments) -> tf.Tensor:
         P, M = self.num_latent_gps[-1], self.num_inducing[-1]
-        return tf.reshape(moments.factor[-P * M :, -P * M :], [P, M, P * M])
+        return tf.reshape(moments.factor[0, -P * M :, -P * M :], [P, M, P * M])
 
 
 class FullyCoupled(BlockStructured):

@@ -278,7 +278,8 @@ class FunctionSpace(NamedTuple):
         return explained.mean, explained.covariance(prior)
 
     def _explain_features(self, features: tf.Tensor) -> Explained:
-        return self.explain(tf.matmul(self.prior_factor, features[:, None], transpose_b=True))
+        features = tf.expand_dims(features, 1)
+        return self.explain(tf.matmul(self.prior_factor, features, transpose_b=True))
 
 
 def _sum_of_squares(x: tf.Tensor) -> tf.Tensor:

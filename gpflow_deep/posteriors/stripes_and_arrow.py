@@ -157,7 +157,8 @@ class StripesAndArrow(InducingPosterior):
         products = []
         for a, b in zip(row, lower):
             t = min(width, a.shape[0], b.shape[0])
-            product = gram(a[:t], True) if a is b else tf.matmul(a[:t], b[:t], transpose_b=True)
+            left, right = _first(a, t, axis=0), _first(b, t, axis=0)
+            product = gram(left, True) if a is b else tf.matmul(left, right, transpose_b=True)
             products.append(_pad(product, width, axis=0))
         return tf.add_n(products)
 
@@ -167,7 +168,7 @@ class StripesAndArrow(InducingPosterior):
         products = []
         for a, b in zip(arrow, row):
             t = min(width, a.shape[1], b.shape[0])
-            product = shared_product(a[:, :t], b[:t], transpose=True)
+            product = shared_product(_first(a, t, axis=1), _first(b, t, axis=0), transpose=True)
             products.append(_pad(product, width, axis=1))
         return tf.add_n(products)
 
@@ -295,6 +296,11 @@ def _blocks(matrix: tf.Tensor, num_gps: int) -> tf.Tensor:
     """[T M, T M] as [T, T, M, M]."""
     M = matrix.shape[0] // num_gps
     return tf.transpose(tf.reshape(matrix, [num_gps, M, num_gps, M]), [0, 2, 1, 3])
+
+
+def _first(x: tf.Tensor, count: int, axis: int) -> tf.Tensor:
+    """The first entries along ``axis``; where these are all, it costs the gradient nothing."""
+    return x if count == x.shape[axis] else x[(slice(None),) * axis + (slice(count),)]
 
 
 def _pad(x: tf.Tensor, width: int, axis: int) -> tf.Tensor:

@@ -96,7 +96,8 @@ class WeightSpace(NamedTuple):
 
     def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[S, N, T], and C^-1 x for every point [S, K, N, D]."""
-        scale = shared_product(features[:, None], self.inverse, transpose=True)
+        # The gradient of an index would write all of the features anew.
+        scale = shared_product(tf.expand_dims(features, 1), self.inverse, transpose=True)
         mean = rows_times(self.scaled, scale, transpose=True)
         return tf.linalg.matrix_transpose(mean), scale
 
