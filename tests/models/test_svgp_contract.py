@@ -222,7 +222,7 @@ def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     # What they lack, every family has been trained without: they take turns.
-    zip(MODELS, cycle(["generator", "numpy_function", "padded_batch"])),
+    list(zip(MODELS, cycle(["generator", "numpy_function", "padded_batch"]))),
 )
 def test_datasets_without_static_shapes(name: str, source: str) -> None:
     if source == "generator":
