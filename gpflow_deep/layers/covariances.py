@@ -190,7 +190,7 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     if parts is not None:
         return parts
     if (profile := profile_of(kernel)) is not None:
-        return _stationary(kernel, profile, X, X if X2 is None else X2)[:, None]
+        return tf.expand_dims(_stationary(kernel, profile, X, X if X2 is None else X2), 1)
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.
         inputs = [None if x is None else tf.cast(x, gpflow.default_float()) for x in (X, X2)]
@@ -202,7 +202,7 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
         squares = tf.reduce_sum(tf.square(left), axis=-1)[..., :, None]
         squares += tf.reduce_sum(tf.square(right), axis=-1)[..., None, :]
         squares -= 2.0 * tf.matmul(left, right, transpose_b=True)
-        return kernel.K_r2(tf.maximum(squares, 0.0))[:, None]
+        return tf.expand_dims(kernel.K_r2(tf.maximum(squares, 0.0)), 1)
     if X.shape[0] == 1 and not isinstance(kernel, MultioutputKernel):
         K = kernel(X[0], tf.reshape(X2, [-1, X2.shape[-1]]))  # [M, S N]
         K = tf.reshape(K, [1, tf.shape(X)[1], tf.shape(X2)[0], tf.shape(X2)[1]])
@@ -233,11 +233,11 @@ def local_covariances(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None)
         return kernel.local(*_sliced(kernel, X, X if X2 is None else X2))
     if _is_function_of_distance(kernel, X):
         X, X2 = (kernel.scale(x) for x in _sliced(kernel, X, X if X2 is None else X2))
-        return kernel.K_r2(squared_distances(X, X2))[:, None]
+        return tf.expand_dims(kernel.K_r2(squared_distances(X, X2)), 1)
     if isinstance(kernel, MultioutputKernel) or not takes_batches(kernel, X.shape[-1]):
         return _group_by_group(kernel, X, X2)
     if X2 is None:
-        return kernel(X, full_cov=True)[:, None]
+        return tf.expand_dims(kernel(X, full_cov=True), 1)
     # GPflow pairs every group of X with every group of X2: ask for one pair of points at a time.
     shape = tf.concat([tf.shape(X)[:2], tf.shape(X2)[1:]], axis=0)  # [R, N, N2, D]
     pairs = [tf.broadcast_to(X[:, :, None, :], shape), tf.broadcast_to(X2[:, None, :, :], shape)]
@@ -280,7 +280,7 @@ def _group_by_group(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Te
     def covariance(group: tuple[tf.Tensor, ...]) -> tf.Tensor:
         if isinstance(kernel, MultioutputKernel):
             return _all_gps(kernel, *group)
-        return kernel(*group)[None]
+        return tf.expand_dims(kernel(*group), 0)
 
     groups = (X,) if X2 is None else (X, X2)
     return tf.map_fn(covariance, groups, fn_output_signature=X.dtype)

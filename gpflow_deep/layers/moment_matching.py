@@ -65,7 +65,7 @@ def at_points(
     A, W = _wide(A), _wide(W)
     K = _cross_covariance(layer, X)  # [1 or T, N, M]
     if K.shape[0] == 1:
-        mean = tf.matmul(K[0], A, transpose_b=True)
+        mean = tf.matmul(tf.squeeze(K, axis=0), A, transpose_b=True)
     else:
         mean = tf.transpose(tf.linalg.matvec(K, A))
     reduction = tf.transpose(tf.reduce_sum(tf.matmul(K, W) * K, axis=-1))  # [N, T]
@@ -210,7 +210,7 @@ def _cross_covariance(layer: GPLayer, X: tf.Tensor) -> tf.Tensor:
             distances = squared_distances(_wide(X) * root, stacked.Z * root)
             return tf.exp(stacked.log_variance[:, None, None] - 0.5 * distances)
     K = _wide(tf.linalg.matrix_transpose(Kuf(layer.own_inducing_variable, layer.kernel, X)))
-    return K if K.shape.rank == 3 else K[None]
+    return K if K.shape.rank == 3 else tf.expand_dims(K, 0)
 
 
 def _stacked_moments(

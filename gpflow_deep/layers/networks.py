@@ -101,14 +101,14 @@ class MLP(Module):
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """The networks' outputs for inputs [R, Q], side by side: [R, K outputs]."""
-        H = X[None]
+        H = tf.expand_dims(X, 0)
         for index, (W, b) in enumerate(zip(self.W, self.b)):
             if index:
                 # TensorFlow's leaky ReLU has its slope in float32.
                 H *= tf.where(H > 0.0, tf.ones([], H.dtype), tf.constant(0.2, H.dtype))
             H = tf.matmul(H, W) + b
         if H.shape[0] == 1:
-            return H[0]
+            return tf.squeeze(H, axis=0)
         return tf.concat(tf.unstack(H), axis=-1)
 
 

@@ -164,7 +164,7 @@ class IndependentGaussian(LayerPosterior):
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> InducingConditional:
         del K, mean
         q_mu = tf.linalg.matrix_transpose(tf.cast(self.q_mu, factor.dtype))[None]
-        scale = tf.cast(self.q_sqrt, factor.dtype)[None]
+        scale = tf.expand_dims(tf.cast(self.q_sqrt, factor.dtype), 0)
         log_det = tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(scale))))
         if not self.whiten:
             q_mu, scale = solve_rows(factor, q_mu), tf.linalg.triangular_solve(factor, scale)

@@ -39,10 +39,10 @@ class MonteCarloRecursion(Recursion):
         mean += projection.mean
         # The variance that v explains is |factor^T a|^2.
         shared = projection.basis.shape.rank == 3
-        a = projection.basis[:, :, None, :] if shared else projection.basis  # [S, N, 1 or T, M]
+        a = tf.expand_dims(projection.basis, 2) if shared else projection.basis  # [S, N, 1 or T, M]
         if factor is not None:
-            factor = factor if factor.shape.rank == 3 else factor[None]
-            a = tf.matmul(a[..., None, :], factor)[..., 0, :]
+            factor = factor if factor.shape.rank == 3 else tf.expand_dims(factor, 0)
+            a = tf.squeeze(tf.matmul(tf.expand_dims(a, -2), factor), axis=-2)
         explained = tf.reduce_sum(tf.square(a), axis=-1)
         variance = tf.maximum(projection.variance - explained, 0.0)
         self._conditional = Conditional(mean, variance + tf.zeros_like(mean))

@@ -182,7 +182,7 @@ class PseudoObservations(LayerPosterior):
         return design.scale(roots), outputs * tf.repeat(roots, self.num_positions, axis=1)
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:
-        root = tf.cast(self.precision_factor(), K.dtype)[None]  # [1, 1 or T, M, M]
+        root = tf.expand_dims(tf.cast(self.precision_factor(), K.dtype), 0)  # [1, 1 or T, M, M]
         if self.precision == "full":
             B = tf.matmul(root, shared_product(K, root), transpose_a=True)
         else:
