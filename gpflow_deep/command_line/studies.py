@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gpflow_deep.numerics.quiet import import_tensorflow
-from gpflow_deep.presets import Settings
+from gpflow_deep.presets import Preset, Settings, get
 
 __all__ = ["benchmark", "report"]
 
@@ -136,13 +136,12 @@ def benchmark(
     # TensorFlow takes seconds to import: not for --help, nor for an option that is wrong.
     import_tensorflow()
     from gpflow_deep.experiments.benchmark import plan, run_all
-    from gpflow_deep.presets import get
 
     try:
         given = {name: value for name, value in settings.items() if value is not None}
         runs = []
         for model in dict.fromkeys(models):
-            chosen = replace(get(model).settings(), **given)
+            chosen = replace(_preset(model).settings(), **given)
             runs += plan(
                 [model],
                 datasets,
@@ -160,6 +159,14 @@ def benchmark(
     if failed:
         raise click.ClickException(f"{len(failed)} of {len(runs)} runs failed; see above.")
     click.echo(f"Results: {output}")
+
+
+def _preset(model: str) -> Preset:
+    try:
+        return get(model)
+    except ValueError as error:
+        message = str(error).removeprefix("name: ")
+        raise click.BadParameter(message, param_hint="--model") from error
 
 
 @click.command()
