@@ -264,11 +264,20 @@ def stream_to_model(
     :param missing: as for :func:`as_float_data`.
     :raises ValueError: the first piece is not the model's, or there is none.
     """
-    X, _ = as_float_data(name, stream.first, dtype, missing=missing)
+
+    def cast(piece: Any) -> Data:
+        try:
+            return as_float_data(name, piece, dtype, missing=missing)
+        except ValueError as error:
+            if not stream.place:
+                raise
+            raise ValueError(f"{error} They are in {stream.place}.") from error
+
+    X, _ = cast(stream.first)
     num_outputs = _num_outputs(name, X, model)
 
     def check(X: np.ndarray, Y: np.ndarray) -> Data:
-        X, Y = as_float_data(name, (X, Y), dtype, missing=missing)
+        X, Y = cast((X, Y))
         return X, _as_targets(name, Y, model, num_outputs)
 
     checked = stream.map(check)

@@ -95,6 +95,7 @@ class _Files(Source):
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
         for path in self._paths if rng is None else rng.permutation(self._paths):
+            self.place = str(path)
             try:
                 for table in self._pieces(path, [*self._inputs, *self._targets]):
                     if len(table):

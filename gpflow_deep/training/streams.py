@@ -33,6 +33,9 @@ class Source(ABC):
     identity = ""
     """What tells it from others that begin with the same rows, where that is known."""
 
+    place = ""
+    """The file of the piece that was read last, where there is one."""
+
     @abstractmethod
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
         """A pass over all rows, as pairs (X, Y): in their order, or as far as can be in one drawn."""
@@ -106,6 +109,11 @@ class Stream:
         """What, besides its first rows and their number, decides what is drawn from it."""
         size = "" if self._buffer_size is None else f", buffer_size {self._buffer_size}"
         return self._source.identity + size
+
+    @property
+    def place(self) -> str:
+        """The file of the piece that was read last, where there is one: for error messages."""
+        return self._source.place
 
     @property
     def first(self) -> Piece:
@@ -336,6 +344,11 @@ class _Changed(Source):
     def __init__(self, stream: Stream, function: Callable[[np.ndarray, np.ndarray], Any]) -> None:
         self._stream, self._function = stream, function
         self.identity = stream._source.identity
+
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        """That of the stream."""
+        return self._stream.place
 
     def read(self, rng: np.random.Generator | None) -> Iterator[Any]:
         for X, Y in self._stream.read(rng):

@@ -191,6 +191,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         quiet_fit(Line(), read_files(tmp_path / "*.csv", targets=["y"]))
 
 
+@pytest.mark.parametrize("hole", [1, 2])
+def test_the_file_of_what_is_missing_is_named(tmp_path: Path, hole: int) -> None:
+    """Be it the first one, which is read before the others, or not."""
+    for number in (1, 2):
+        cell = "" if number == hole else "1.0"
+        (tmp_path / f"{number}.csv").write_text(f"a,y\n{cell},2.0\n")
+    stream = read_files(tmp_path / "*.csv", targets=["y"]).map(lambda X, Y: (X, Y))
+    with pytest.raises(ValueError, match=rf"X of data: .* 1 of 1 rows\. They are in .*{hole}\.csv"):
+        quiet_fit(Line(), stream)
+
+
 def test_files_without_rows_and_compressed_ones(tmp_path: Path) -> None:
     table = pd.DataFrame({"a": np.arange(4.0), "y": np.arange(4.0)})
     table[:0].to_csv(tmp_path / "0.CSV.gz", index=False)
