@@ -151,25 +151,19 @@ class PseudoObservations(LayerPosterior):
         :param design: the design matrix at the inducing inputs.
         :param precision: the weights' prior precision.
         """
-        if isinstance(design, ExplicitDesign) and not self._sums_first(design):
-            return self._condition_explicitly(design.whiten(precision))
-        scaled, outputs = self._scale(design)
-        gram = precision.whiten_gram(scaled.gram())
-        cross = precision.whiten(scaled.project(outputs))
+        if isinstance(design, ExplicitDesign) and design.num_observations < design.fan_in:
+            X = design.whiten(precision).matrix
+            K = tf.matmul(X, X, transpose_b=True)
+            return self.condition(K, X, tf.zeros([1, 1, 1], K.dtype))
+        if isinstance(design, ExplicitDesign) and design.matrix.shape[0] != 1:
+            scaled, outputs = self._scale(design.whiten(precision))
+            gram, cross = scaled.gram(), scaled.project(outputs)
+        else:
+            # The sums come first: a convolution never writes its rows out, and one design is summed once.
+            scaled, outputs = self._scale(design)
+            gram = precision.whiten_gram(scaled.gram())
+            cross = precision.whiten(scaled.project(outputs))
         return WeightSpace.from_statistics(gram, cross, self.name)
-
-    @staticmethod
-    def _sums_first(design: ExplicitDesign) -> bool:
-        """Whether to sum over its rows before it meets the precision: once, however many draws of that."""
-        return design.matrix.shape[0] == 1 and design.num_observations >= design.fan_in
-
-    def _condition_explicitly(self, design: ExplicitDesign) -> WhiteWeights:
-        """Given a design matrix as it meets white weights."""
-        if design.num_observations < design.fan_in:
-            K = tf.matmul(design.matrix, design.matrix, transpose_b=True)
-            return self.condition(K, design.matrix, tf.zeros([1, 1, 1], K.dtype))
-        scaled, outputs = self._scale(design)
-        return WeightSpace.from_statistics(scaled.gram(), scaled.project(outputs), self.name)
 
     def _scale(self, design: Design) -> tuple[Design, tf.Tensor]:
         """R^T X and R^T v [1, T, observations], so that the pseudo-observations have unit precision."""

@@ -49,6 +49,7 @@ def test_from_command_to_report(tmp_path: Path, toy_models: None) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
+        (("--model", "nothing"), "got 'nothing'"),
         (("--model", "nothing"), "Invalid value for --model: expected one of"),
         (("--model", "toy-a", "--dataset", "nothing"), "Unknown data set 'nothing'"),
         (("--model", "toy-a", "--splits", "1-x"), "expected numbers and ranges"),
