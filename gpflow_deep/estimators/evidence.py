@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from scipy.optimize import OptimizeResult
+from gpflow.base import TensorType
+from scipy.optimize import OptimizeResult, minimize
 
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import FactorisationError
@@ -58,39 +60,85 @@ _VERY_SHORT = 5.0  # seconds in which these are half as many
 _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
 
 
+class _Objective:
+    """
+    A model's training loss with its gradient as SciPy takes them, of one vector of all unconstrained values:
+    compiled once for all climbs, and one call an evaluation, of which fits of few rows make hundreds.
+    """
+
+    def __init__(self, model: ExactGP) -> None:
+        # Looking for a model's variables takes longer than its evidence of few rows.
+        self._variables = model.trainable_variables
+        self._evaluate = compiled(partial(_loss_and_gradient, model, self._variables))
+        self.num_rows = model.inputs.shape[0]
+
+    def __call__(self, values: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = self._evaluate(tf.constant(values))
+        return float(loss), gradient.numpy()
+
+    @property
+    def values(self) -> np.ndarray:
+        """That the model has."""
+        values = [np.ravel(variable.numpy()) for variable in self._variables]
+        return np.concatenate(values).astype(np.float64)
+
+    def assign(self, values: np.ndarray) -> None:
+        """Let the model have them."""
+        _assign(self._variables, values)
+
+
+def _loss_and_gradient(
+    model: ExactGP, variables: Sequence[tf.Variable], values: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    _assign(variables, values)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        loss = model.training_loss()
+    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+    gradient = tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)
+    return loss, tf.cast(gradient, values.dtype)
+
+
+def _assign(variables: Sequence[tf.Variable], values: TensorType) -> None:
+    sizes = [variable.shape.num_elements() for variable in variables]
+    for variable, part in zip(variables, tf.split(values, sizes), strict=True):
+        variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
+
+
 @dataclass
 class _Rival:
     """Hyperparameters of one kernel, on their way."""
 
     settings: Settings
-    model: ExactGP  # that rivals of one kernel share, with the loss
-    loss: Callable[[], tf.Tensor]
-    first: list[np.ndarray]  # unconstrained values, as a noise at its floor could not be assigned
-    values: list[np.ndarray]
+    model: ExactGP  # that rivals of one kernel share, with the objective
+    objective: _Objective
+    first: np.ndarray  # unconstrained values, as a noise at its floor could not be assigned
+    values: np.ndarray
     reached: float = np.inf  # loss a row
 
     @classmethod
     def of(cls, model: ExactGP, settings: Settings) -> _Rival:
         """At the model's values."""
-        return cls(settings, model, compiled(model.training_loss), _values(model), _values(model))
+        objective = _Objective(model)
+        return cls(settings, model, objective, objective.values, objective.values)
 
     def move_to(self, model: ExactGP) -> None:
         """Go on with other rows."""
-        self.model, self.loss = model, compiled(model.training_loss)
+        self.model, self.objective = model, _Objective(model)
 
     def climb(self, iterations: int, seconds: float, longer: float) -> None:
         """Maximise the evidence, from where it was left."""
-        _assign(self.model, self.values)
-        _maximise(self.model, self.loss, iterations, seconds, longer)
-        self.values = _values(self.model)
-        self.reached = float(self.loss()) / self.model.inputs.shape[0]
+        self.objective.assign(self.values)
+        _maximise(self.objective, iterations, seconds, longer)
+        self.values = self.objective.values
+        self.reached = self.objective(self.values)[0] / self.objective.num_rows
 
     def climb_from(self, start: _Start, seconds: float, longer: float) -> _Start:
         """The same from a start, or from the last resort where that leads nowhere: the one taken."""
-        _assign(self.model, self.first)
+        self.objective.assign(self.first)
         self.model.kernel.lengthscales.assign(start.lengthscales * self.model.kernel.lengthscales)
         self.model.likelihood.variance.assign(start.noise)
-        self.values = _values(self.model)
+        self.values = self.objective.values
         self.climb(_TRIAL_ITERATIONS, seconds, longer)
         if self.model.likelihood.variance.numpy() < _NOTHING_BUT_NOISE or start == _LAST_RESORT:
             return start
@@ -103,7 +151,7 @@ class _Rival:
 
     def leave_one_out(self) -> float:
         """The average log density of a row predicted from the others."""
-        _assign(self.model, self.values)
+        self.objective.assign(self.values)
         return _leave_one_out(self.model)
 
 
@@ -179,7 +227,7 @@ def fit_exact(
         left = max(started + limit - time.perf_counter(), _FREE_TIME * limit)
         winner = _without_idle_inputs(winner, left, longer)
     best, settings = winner.model, winner.settings
-    _assign(best, winner.values)
+    winner.objective.assign(winner.values)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed, most_given)
     errors = None
@@ -258,7 +306,7 @@ def left_out_by_parts(
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
-        _maximise(learner, compiled(learner.training_loss), _ITERATIONS, limit, 1.0)
+        _maximise(_Objective(learner), _ITERATIONS, limit, 1.0)
         found.append(left_out(twin))
     rows = np.arange(len(X))
     return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))
@@ -325,56 +373,44 @@ def _model(name: str, rows: Rows, settings: Settings, seed: int) -> ExactGP:
 
 
 def _with_hyperparameters(model: ExactGP, other: ExactGP) -> ExactGP:
-    _assign(model, _values(other))
+    for own, value in zip(model.trainable_variables, other.trainable_variables, strict=True):
+        own.assign(value)
     return model
 
 
-def _values(model: ExactGP) -> list[np.ndarray]:
-    return [variable.numpy() for variable in model.trainable_variables]
-
-
-def _assign(model: ExactGP, values: list[np.ndarray]) -> None:
-    for variable, value in zip(model.trainable_variables, values, strict=True):
-        variable.assign(value)
-
-
-def _maximise(
-    model: ExactGP,
-    loss: Callable[[], tf.Tensor],
-    iterations: int,
-    seconds: float,
-    longer: float,
-) -> None:
+def _maximise(objective: _Objective, iterations: int, seconds: float, longer: float) -> None:
     """
     In so many seconds, or so many times longer where the last iterations gained much. Where a factorisation
     fails far out, it goes on from the last iteration.
     """
     started = time.perf_counter()
     losses: list[float] = []
-    reached = _values(model)
+    reached = objective.values
 
     def stop_in_time(intermediate_result: OptimizeResult) -> None:
         nonlocal reached
-        losses.append(intermediate_result.fun / model.inputs.shape[0])
-        reached = _values(model)
+        losses.append(intermediate_result.fun / objective.num_rows)
+        reached = np.copy(intermediate_result.x)
         taken = time.perf_counter() - started
         if taken > seconds and (taken > longer * seconds or not _gains_much(losses)):
             raise StopIteration
 
     while (before := len(losses)) < iterations:
         try:
-            gpflow.optimizers.Scipy().minimize(
-                loss,
-                model.trainable_variables,
-                compile=False,
+            found = minimize(
+                objective,
+                reached,
+                jac=True,
+                method="L-BFGS-B",
                 options={"maxiter": iterations - before},
                 callback=stop_in_time,
             )
-            if np.isfinite(loss()):
+            if np.isfinite(found.fun):
+                objective.assign(found.x)
                 return
         except (FactorisationError, tf.errors.InvalidArgumentError):
             pass
-        _assign(model, reached)
+        objective.assign(reached)
         if len(losses) == before:
             return
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators import evidence
@@ -130,6 +131,27 @@ def test_function_without_noise_is_fitted():
     assert float(model.likelihood.variance.numpy()) < 1e-4
 
 
+@pytest.mark.parametrize("float_type", [np.float64, np.float32])
+def test_objective_is_the_loss_with_its_gradient(float_type):
+    """Of one vector in float64, whatever the model's float; the model has the values afterwards."""
+    gpflow.config.set_default_float(float_type)
+    X = np.linspace(-1.0, 1.0, 20)[:, None] ** [1, 2]
+    rows = Rows(X, np.sin(3.0 * X[:, :1]), np.ones(20))
+    model = get("gp").build(rows.X, rows.Y, recommended("gp", 20, 2), 0)
+    objective = evidence._Objective(model)
+    values = objective.values + np.linspace(-0.1, 0.1, objective.values.size)
+    loss, gradient = objective(values)
+    assert gradient.dtype == np.float64
+    np.testing.assert_array_equal(objective.values, values.astype(float_type))
+    with tf.GradientTape() as tape:
+        expected = model.training_loss()
+    expected_gradient = tape.gradient(expected, model.trainable_variables)
+    tolerance = 1e-10 if float_type == np.float64 else 1e-3
+    assert loss == pytest.approx(float(expected), rel=tolerance)
+    flat = np.concatenate([np.ravel(part) for part in expected_gradient])
+    np.testing.assert_allclose(gradient, flat, rtol=tolerance, atol=tolerance)
+
+
 def _slow(num_rows):
     """Settings with which functions without noise gain for long: not by logarithms."""
     return replace(recommended("gp", num_rows, 2), positive_bijector="own")
@@ -145,7 +167,7 @@ def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest,
     Y = np.sin(4.0 * X[:, :1]) * X[:, 1:] + deviation * rng.normal(size=[200, 1])
     rows = Rows(X, Y / Y.std(), np.ones(200))
     model = get("gp").build(rows.X, rows.Y, _slow(200), 0)
-    evidence._maximise(model, model.training_loss, 60, seconds=10, longer=2.0)
+    evidence._maximise(evidence._Objective(model), 60, seconds=10, longer=2.0)
     assert fewest <= next(clock) <= most
 
 
@@ -160,14 +182,15 @@ def test_fit_goes_on_where_a_factorisation_failed(failing):
     start = float(model.training_loss())
     calls, reached = count(1), []
 
-    def loss():
-        if next(calls) in failing:
-            raise FactorisationError("")
-        value = model.training_loss()
-        reached.append(float(value))
-        return value
+    class Failing(evidence._Objective):
+        def __call__(self, values):
+            if next(calls) in failing:
+                raise FactorisationError("")
+            value, gradient = super().__call__(values)
+            reached.append(value)
+            return value, gradient
 
-    evidence._maximise(model, loss, 40, seconds=np.inf, longer=1.0)
+    evidence._maximise(Failing(model), 40, seconds=np.inf, longer=1.0)
     end = float(model.training_loss())
     if failing == {1}:
         assert end == start
