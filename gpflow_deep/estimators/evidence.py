@@ -5,22 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow.base import TensorType
-from scipy.optimize import OptimizeResult, minimize
 
-from gpflow_deep.numerics.compiled import compiled
-from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 from gpflow_deep.presets.registry import CONSTANT
 
+from .ascent import Objective, maximise
 from .calibration import Errors, calibrate, left_out, predicted
 from .rows import Predicted, Rows
 
@@ -52,7 +47,6 @@ _ROWS_AN_INPUT, _FREE_TIME = 10, 0.1
 _FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
 _PARTS, _PARTS_TIME = 5, 0.2
 _SHORT = 10.0  # seconds that do not do for so many rows
-_MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 _VERY_SHORT = 5.0  # seconds in which these are half as many
 # Where predictions take their time, and the noise, as a share of the kernel's variance, hides what float32
@@ -60,58 +54,12 @@ _VERY_SHORT = 5.0  # seconds in which these are half as many
 _FLOAT32_ROWS, _FLOAT32_NOISE = 1000, 0.005
 
 
-class _Objective:
-    """
-    A model's training loss with its gradient as SciPy takes them, of one vector of all unconstrained values:
-    compiled once for all climbs, and one call an evaluation, of which fits of few rows make hundreds.
-    """
-
-    def __init__(self, model: ExactGP) -> None:
-        # Looking for a model's variables takes longer than its evidence of few rows.
-        self._variables = model.trainable_variables
-        self._evaluate = compiled(partial(_loss_and_gradient, model, self._variables))
-        self.num_rows = model.inputs.shape[0]
-
-    def __call__(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = self._evaluate(tf.constant(values))
-        return float(loss), gradient.numpy()
-
-    @property
-    def values(self) -> np.ndarray:
-        """That the model has."""
-        values = [np.ravel(variable.numpy()) for variable in self._variables]
-        return np.concatenate(values).astype(np.float64)
-
-    def assign(self, values: np.ndarray) -> None:
-        """Let the model have them."""
-        _assign(self._variables, values)
-
-
-def _loss_and_gradient(
-    model: ExactGP, variables: Sequence[tf.Variable], values: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    _assign(variables, values)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(variables)
-        loss = model.training_loss()
-    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-    gradient = tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)
-    return loss, tf.cast(gradient, values.dtype)
-
-
-def _assign(variables: Sequence[tf.Variable], values: TensorType) -> None:
-    sizes = [variable.shape.num_elements() for variable in variables]
-    for variable, part in zip(variables, tf.split(values, sizes), strict=True):
-        variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
-
-
 @dataclass
 class _Rival:
     """Hyperparameters of one kernel, on their way."""
 
     settings: Settings
-    model: ExactGP  # that rivals of one kernel share, with the objective
-    objective: _Objective
+    objective: Objective  # that rivals of one kernel share
     first: np.ndarray  # unconstrained values, as a noise at its floor could not be assigned
     values: np.ndarray
     reached: float = np.inf  # loss a row
@@ -119,17 +67,22 @@ class _Rival:
     @classmethod
     def of(cls, model: ExactGP, settings: Settings) -> _Rival:
         """At the model's values."""
-        objective = _Objective(model)
-        return cls(settings, model, objective, objective.values, objective.values)
+        objective = Objective(model)
+        return cls(settings, objective, objective.values, objective.values)
+
+    @property
+    def model(self) -> ExactGP:
+        """That the objective is of."""
+        return self.objective.model
 
     def move_to(self, model: ExactGP) -> None:
         """Go on with other rows."""
-        self.model, self.objective = model, _Objective(model)
+        self.objective = Objective(model)
 
     def climb(self, iterations: int, seconds: float, longer: float) -> None:
         """Maximise the evidence, from where it was left."""
         self.objective.assign(self.values)
-        _maximise(self.objective, iterations, seconds, longer)
+        maximise(self.objective, iterations, seconds, longer)
         self.values = self.objective.values
         self.reached = self.objective(self.values)[0] / self.objective.num_rows
 
@@ -306,7 +259,7 @@ def left_out_by_parts(
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
-        _maximise(_Objective(learner), _ITERATIONS, limit, 1.0)
+        maximise(Objective(learner), _ITERATIONS, limit, 1.0)
         found.append(left_out(twin))
     rows = np.arange(len(X))
     return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))
@@ -376,47 +329,3 @@ def _with_hyperparameters(model: ExactGP, other: ExactGP) -> ExactGP:
     for own, value in zip(model.trainable_variables, other.trainable_variables, strict=True):
         own.assign(value)
     return model
-
-
-def _maximise(objective: _Objective, iterations: int, seconds: float, longer: float) -> None:
-    """
-    In so many seconds, or so many times longer where the last iterations gained much. Where a factorisation
-    fails far out, it goes on from the last iteration.
-    """
-    started = time.perf_counter()
-    losses: list[float] = []
-    reached = objective.values
-
-    def stop_in_time(intermediate_result: OptimizeResult) -> None:
-        nonlocal reached
-        losses.append(intermediate_result.fun / objective.num_rows)
-        reached = np.copy(intermediate_result.x)
-        taken = time.perf_counter() - started
-        if taken > seconds and (taken > longer * seconds or not _gains_much(losses)):
-            raise StopIteration
-
-    while (before := len(losses)) < iterations:
-        try:
-            found = minimize(
-                objective,
-                reached,
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": iterations - before},
-                callback=stop_in_time,
-            )
-            if np.isfinite(found.fun):
-                objective.assign(found.x)
-                return
-        except (FactorisationError, tf.errors.InvalidArgumentError):
-            pass
-        objective.assign(reached)
-        if len(losses) == before:
-            return
-
-
-def _gains_much(losses: Sequence[float]) -> bool:
-    """Whether the last iterations gained so much that more should follow."""
-    if len(losses) <= _LAST_ITERATIONS:
-        return True
-    return losses[-1 - _LAST_ITERATIONS] - losses[-1] > _LAST_ITERATIONS * _MUCH

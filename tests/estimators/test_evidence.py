@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_deep import metrics
-from gpflow_deep.estimators import evidence
+from gpflow_deep.estimators import ascent, evidence
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import Rows
 from gpflow_deep.numerics.factorisations import FactorisationError
@@ -138,7 +138,7 @@ def test_objective_is_the_loss_with_its_gradient(float_type):
     X = np.linspace(-1.0, 1.0, 20)[:, None] ** [1, 2]
     rows = Rows(X, np.sin(3.0 * X[:, :1]), np.ones(20))
     model = get("gp").build(rows.X, rows.Y, recommended("gp", 20, 2), 0)
-    objective = evidence._Objective(model)
+    objective = ascent.Objective(model)
     values = objective.values + np.linspace(-0.1, 0.1, objective.values.size)
     loss, gradient = objective(values)
     assert gradient.dtype == np.float64
@@ -161,13 +161,13 @@ def _slow(num_rows):
 def test_more_time_goes_to_what_still_gains_much(monkeypatch, deviation, fewest, most):
     """An iteration takes a second by this clock, and ten are given: without noise twenty are taken."""
     clock = count()
-    monkeypatch.setattr(evidence, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(ascent, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     rng = np.random.default_rng(2)
     X = rng.uniform(-1.0, 1.0, size=[200, 2])
     Y = np.sin(4.0 * X[:, :1]) * X[:, 1:] + deviation * rng.normal(size=[200, 1])
     rows = Rows(X, Y / Y.std(), np.ones(200))
     model = get("gp").build(rows.X, rows.Y, _slow(200), 0)
-    evidence._maximise(evidence._Objective(model), 60, seconds=10, longer=2.0)
+    ascent.maximise(ascent.Objective(model), 60, seconds=10, longer=2.0)
     assert fewest <= next(clock) <= most
 
 
@@ -182,7 +182,7 @@ def test_fit_goes_on_where_a_factorisation_failed(failing):
     start = float(model.training_loss())
     calls, reached = count(1), []
 
-    class Failing(evidence._Objective):
+    class Failing(ascent.Objective):
         def __call__(self, values):
             if next(calls) in failing:
                 raise FactorisationError("")
@@ -190,7 +190,7 @@ def test_fit_goes_on_where_a_factorisation_failed(failing):
             reached.append(value)
             return value, gradient
 
-    evidence._maximise(Failing(model), 40, seconds=np.inf, longer=1.0)
+    ascent.maximise(Failing(model), 40, seconds=np.inf, longer=1.0)
     end = float(model.training_loss())
     if failing == {1}:
         assert end == start
