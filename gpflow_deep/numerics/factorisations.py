@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import TensorType
 
 __all__ = [
     "FactorisationError",
@@ -85,7 +86,7 @@ def _check_success(
         tf.cond(succeeded, tf.no_op, report)
 
 
-def add_jitter(matrix: tf.Tensor, jitter: float) -> tf.Tensor:
+def add_jitter(matrix: tf.Tensor, jitter: TensorType) -> tf.Tensor:
     """``matrix`` [..., M, M] plus ``jitter`` I, which costs the gradient nothing: to set a diagonal does."""
     return matrix + jitter * tf.eye(matrix.shape[-1], dtype=matrix.dtype)
 
@@ -103,7 +104,9 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
     and the logarithm of its determinant.
 
     It is computed in float64, and returned in the matrix's dtype; but of many matrices in their own dtype, by
-    products, and in float64 only where that fails. Its gradient is three matrix products; those of the
+    products, and in float64 only where that fails. A sum of squares that was rounded before may still have
+    lost the sign of its smallest eigenvalue: such a matrix gets on its diagonal what rounding may have taken,
+    as much as its trace times the precision of its dtype. Its gradient is three matrix products; those of the
     factorisation and of the solve take eight. It is that of symmetric changes of the matrix, not itself made
     symmetric. The determinant's adds nothing to them.
 
@@ -116,15 +119,14 @@ def inverse_root(matrix: tf.Tensor, what: str, context: Mapping[str, tf.Tensor])
 
     @tf.custom_gradient
     def root(matrix: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
-        def widely() -> tf.Tensor:
-            return tf.cast(_inverse_root(tf.cast(matrix, tf.float64)), matrix.dtype)
-
         if matrix.dtype == tf.float64 or not _are_many(matrix):
-            inverse = widely()
+            inverse = _inverse_root_widely(matrix)
         else:
             # The matrix's own rounding is as large as this one's, but a pivot may pass zero by it.
             inverse = _inverse_root(matrix)
-            inverse = tf.cond(_is_finite(inverse), lambda: inverse, widely)
+            inverse = tf.cond(
+                _is_finite(inverse), lambda: inverse, lambda: _inverse_root_widely(matrix)
+            )
         _check_success(inverse, matrix, what, shown)
         log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(inverse)), axis=-1)
 
@@ -212,7 +214,26 @@ def _are_many(matrices: tf.Tensor) -> bool:
 
 def _is_finite(factor: tf.Tensor) -> tf.Tensor:
     """Whether no factorisation of a stack has failed."""
-    return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)))
+    return tf.reduce_all(_succeeded(factor))
+
+
+def _succeeded(factor: tf.Tensor) -> tf.Tensor:
+    """Which factorisations of a stack [..., M, M] have: [...]."""
+    return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(factor)), axis=-1)
+
+
+def _inverse_root_widely(matrix: tf.Tensor) -> tf.Tensor:
+    """In float64, with what rounding may have taken from those that fail."""
+    wide = tf.cast(matrix, tf.float64)
+    inverse = _inverse_root(wide)
+
+    def unrounded() -> tf.Tensor:
+        taken = np.finfo(matrix.dtype.as_numpy_dtype).eps * tf.linalg.trace(wide)
+        taken = tf.where(_succeeded(inverse), tf.zeros_like(taken), taken)
+        return _inverse_root(add_jitter(wide, taken[..., None, None]))
+
+    inverse = tf.cond(_is_finite(inverse), lambda: inverse, unrounded)
+    return tf.cast(inverse, matrix.dtype)
 
 
 def _inverse_root(matrix: tf.Tensor) -> tf.Tensor:

@@ -340,6 +340,34 @@ def test_training_in_single_precision() -> None:
         assert model.predict_y(XNEW)[0].dtype == tf.float32
 
 
+@pytest.mark.parametrize("precision", ["shared", "separate"])
+def test_observations_so_precise_that_single_precision_loses_the_prior(precision: str) -> None:
+    """Training under the prior "scale" meets such draws."""
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2.0, 2.0, size=(60, 1))
+    means: list[np.ndarray] = []
+    for dtype in (np.float64, np.float32):
+        gpflow.config.set_default_float(dtype)
+        data = inputs.astype(dtype), np.sin(inputs).astype(dtype)
+        model = gd.models.GlobalInducingBNN(
+            [BayesianDense(40), Activation(), BayesianDense(1)],
+            gpflow.likelihoods.Gaussian(0.01),
+            data[0],
+            pseudo_outputs=data[1],
+            posterior=partial(GlobalInducingWeights, precision=precision),
+            num_data=60,
+            seed=0,
+        )
+        values = model.inducing_posteriors[-1].observations.precision_diagonal
+        values.assign(np.full(values.shape, 1e6))
+        with tf.GradientTape() as tape:
+            bound = model.elbo(data)
+        gradients = tape.gradient(bound, model.trainable_variables)
+        assert np.isfinite(bound) and all(np.isfinite(g).all() for g in gradients)
+        means.append(model.predict_f(data[0])[0].numpy())
+    np.testing.assert_allclose(means[1], means[0], atol=0.02)
+
+
 def test_one_full_precision_for_all_draws_in_single_precision() -> None:
     """The product of matrices at whose size TensorFlow's ends the process in float32."""
     bounds: list[float] = []

@@ -302,6 +302,40 @@ def test_many_inverse_roots_in_float32_fall_back_on_float64(compiled: bool) -> N
     np.testing.assert_allclose(white, np.broadcast_to(np.eye(40), white.shape), atol=0.2)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("count", [3, 64])
+def test_inverse_roots_of_what_rounding_made_indefinite(count: int, compiled: bool) -> None:
+    """I + X X^T in float32: those that fail get no more than rounding takes, the others nothing."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(count, 40, 2)) * np.where(np.arange(count) == 1, 1.0, 3e3)[:, None, None]
+    matrices = tf.constant(np.eye(40) + X @ X.swapaxes(1, 2), tf.float32)
+    wide = np.asarray(matrices, np.float64)
+    smallest = np.linalg.eigvalsh(wide)[:, 0]
+    failing = smallest < 0.0
+    assert failing.any() and smallest[1] > 0.5
+
+    def root(matrices: tf.Tensor) -> factorisations.InverseRoot:
+        return factorisations.inverse_root(matrices, "A", {})
+
+    with tf.GradientTape() as tape:
+        tape.watch(matrices)
+        inverse, log_det = (tf.function(root) if compiled else root)(matrices)
+        loss = tf.reduce_sum(log_det)
+    gradient = tape.gradient(loss, matrices)
+    inverse = inverse.numpy().astype(np.float64)
+    assert np.isfinite(inverse).all() and (inverse == np.tril(inverse)).all()
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(inverse)[1], rtol=1e-5)
+    share = np.finfo(np.float32).eps * np.trace(wide, axis1=1, axis2=2)
+    given = wide + np.where(failing, share, 0.0)[:, None, None] * np.eye(40)
+    white = inverse @ given @ inverse.swapaxes(1, 2)
+    known = failing | (smallest > 0.5)
+    np.testing.assert_allclose(white[known], np.tile(np.eye(40), [known.sum(), 1, 1]), atol=0.05)
+    # d log |C^-1| = -tr(A^-1 dA) / 2
+    np.testing.assert_allclose(
+        gradient, -0.5 * inverse.swapaxes(1, 2) @ inverse, rtol=1e-3, atol=1e-5
+    )
+
+
 def test_many_inverse_roots_that_fail() -> None:
     matrices = np.broadcast_to(np.eye(40), (64, 40, 40)).copy()
     matrices[7, 30, 30] = -1.0
