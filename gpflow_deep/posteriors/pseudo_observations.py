@@ -14,7 +14,7 @@ from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
 from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import inverse_root
-from ..numerics.linalg import rows_times, shared_product
+from ..numerics.linalg import cast_all, rows_times, shared_product
 from ..validation import (
     check_choice,
     check_flag,
@@ -32,6 +32,8 @@ __all__ = ["PseudoObservations"]
 #: One unit of a parameter is a factor e^3 of a precision or variance, so that all parameters move at one
 #: pace (Ober & Aitchison 2021, Appendix G).
 LOG_SCALE = 3.0
+#: Sums over the pseudo-observations are in float64 where there are fewer matrices, or none larger.
+_MANY, _SMALL = 64, 32
 
 
 class PseudoObservations(LayerPosterior):
@@ -151,6 +153,10 @@ class PseudoObservations(LayerPosterior):
         :param design: the design matrix at the inducing inputs.
         :param precision: the weights' prior precision.
         """
+        if isinstance(design, ExplicitDesign) and self._are_few(design, precision):
+            # In float32 the sums of precise observations, and what the prior's draw of a small precision
+            # makes of them, lose the directions that only the prior knows, and with them the gradient.
+            design, precision = design.cast(tf.float64), cast_all(precision, tf.float64)
         if isinstance(design, ExplicitDesign) and design.num_observations < design.fan_in:
             X = design.whiten(precision).matrix
             K = tf.matmul(X, X, transpose_b=True)
@@ -165,14 +171,25 @@ class PseudoObservations(LayerPosterior):
             cross = precision.whiten(scaled.project(outputs))
         return WeightSpace.from_statistics(gram, cross, self.name)
 
+    def _are_few(self, design: ExplicitDesign, precision: Precision) -> bool:
+        """Whether the matrices to be inverted cost little next to what the points do."""
+        if min(design.num_observations, design.fan_in) <= _SMALL:
+            return True
+        draws = [design.matrix.shape[0], *(x.shape[0] for x in tf.nest.flatten(precision))]
+        copies = self.precision_diagonal.shape[0]
+        return all(S is not None and S * copies < _MANY for S in draws)
+
     def _scale(self, design: Design) -> tuple[Design, tf.Tensor]:
         """R^T X and R^T v [1, T, observations], so that the pseudo-observations have unit precision."""
-        outputs = tf.transpose(self.pseudo_outputs)[None]
+        dtype = (
+            design.matrix.dtype if isinstance(design, ExplicitDesign) else gpflow.default_float()
+        )
+        outputs = tf.cast(tf.transpose(self.pseudo_outputs)[None], dtype)
         if isinstance(design, ExplicitDesign) and self.precision == "full":
-            root = self.precision_factor()
+            root = tf.cast(self.precision_factor(), dtype)
             scaled = ExplicitDesign(tf.matmul(root, design.matrix, transpose_a=True))
             return scaled, rows_times(outputs, root[None])
-        roots = tf.sqrt(self.precision_diagonal)
+        roots = tf.sqrt(tf.cast(self.precision_diagonal, dtype))
         return design.scale(roots), outputs * tf.repeat(roots, self.num_positions, axis=1)
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:

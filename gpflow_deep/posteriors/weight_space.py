@@ -50,6 +50,7 @@ class WeightSpace(NamedTuple):
     inverse: tf.Tensor  # C^-1: [S, K, D, D]
     log_det: tf.Tensor  # log |C^-1|: [S, K]
     scaled: tf.Tensor  # C^-1 X^T Lambda v: [S, T, D]
+    mean: tf.Tensor  # [S, T, D]
 
     @classmethod
     def from_statistics(cls, gram: tf.Tensor, cross: tf.Tensor, name: str) -> WeightSpace:
@@ -63,7 +64,8 @@ class WeightSpace(NamedTuple):
         precision = gram + tf.eye(gram.shape[-1], dtype=gram.dtype)
         # No eigenvalue is below 1: this inverse loses nothing.
         inverse, log_det = inverse_root(precision, f"I + X^T Lambda X of {name}", {})
-        return cls(inverse, log_det, rows_times(cross, inverse, transpose=True))
+        scaled = rows_times(cross, inverse, transpose=True)
+        return cls(inverse, log_det, scaled, rows_times(scaled, inverse))
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """Draws of the weights [S, T, D] from standard normals of that shape."""
@@ -80,10 +82,9 @@ class WeightSpace(NamedTuple):
 
     def prior_kl(self) -> tf.Tensor:
         """KL divergence from the prior: [S], or [1] for all draws."""
-        mean = rows_times(self.scaled, self.inverse)
         traces = tf.reduce_sum(squared_norms(self.inverse), axis=[1, 2])
-        size = tf.cast(tf.reduce_prod(tf.shape(mean)[1:]), mean.dtype)
-        squares = tf.reduce_sum(tf.square(mean), axis=[1, 2])
+        size = tf.cast(tf.reduce_prod(tf.shape(self.mean)[1:]), self.mean.dtype)
+        squares = tf.reduce_sum(tf.square(self.mean), axis=[1, 2])
         return 0.5 * (squares + self._copies() * traces - size) - self._log_det_scale()
 
     def _log_det_scale(self) -> tf.Tensor:
@@ -97,8 +98,10 @@ class WeightSpace(NamedTuple):
     def _mean_and_scale(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[S, N, T], and C^-1 x for every point [S, K, N, D]."""
         # The gradient of an index would write all of the features anew.
-        scale = shared_product(tf.expand_dims(features, 1), self.inverse, transpose=True)
-        mean = rows_times(self.scaled, scale, transpose=True)
+        features = tf.expand_dims(features, 1)
+        # By C^-1 X^T Lambda v, whose digits cancel, it would be less exact.
+        mean = rows_times(self.mean, features, transpose=True)
+        scale = shared_product(features, self.inverse, transpose=True)
         return tf.linalg.matrix_transpose(mean), scale
 
     def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

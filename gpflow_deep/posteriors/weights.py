@@ -18,6 +18,7 @@ from gpflow.base import Module, Parameter
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
 from ..numerics.bijectors import in_units_of
+from ..numerics.linalg import cast_all
 from ..validation import check_flag, check_positive_integer, check_positive_number
 from .pseudo_observations import LOG_SCALE, PseudoObservations
 from .weight_space import WhiteWeights
@@ -124,7 +125,9 @@ class PriorWeights(WeightPosterior):
 
     def condition(self, design: Design | None, precision: Precision) -> WeightConditional:
         del design
-        return _Unwhitened(precision, _StandardNormal(tf.zeros([self.num_outputs])))
+        return _Unwhitened(
+            precision, _StandardNormal(tf.zeros([self.num_outputs], gpflow.default_float()))
+        )
 
 
 class FactorisedWeights(WeightPosterior):
@@ -317,25 +320,34 @@ class LocalInducingWeights(GlobalInducingWeights):
 
 
 class _Unwhitened(NamedTuple):
-    """Weights whose white ones have a posterior."""
+    """Weights whose white ones have a posterior, perhaps of a wider dtype than draws and points."""
 
     precision: Precision
     white: WhiteWeights
 
     def sample(self, noise: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        return self.precision.unwhiten(self.white.sample(noise))
+        white = self.white.sample(cast_all(noise, self._dtype()))
+        return self.precision.unwhiten(tf.cast(white, noise[0].dtype))
 
     def log_ratio(self, weights: tf.Tensor, noise: tuple[tf.Tensor, ...] = ()) -> tf.Tensor:
-        return self.white.log_ratio(self.precision.whiten_weights(weights), noise)
+        white = tf.cast(self.precision.whiten_weights(weights), self._dtype())
+        return self.white.log_ratio(white, cast_all(noise, white.dtype))
 
     def prior_kl(self) -> tf.Tensor:
         return self.white.prior_kl()
 
     def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.white.moments(self.precision.whiten(features))
+        white = cast_all(self.white, features.dtype)
+        moments: tuple[tf.Tensor, tf.Tensor] = white.moments(self.precision.whiten(features))
+        return moments
 
     def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.white.joint_moments(self.precision.whiten(features))
+        white = cast_all(self.white, features.dtype)
+        moments: tuple[tf.Tensor, tf.Tensor] = white.joint_moments(self.precision.whiten(features))
+        return moments
+
+    def _dtype(self) -> tf.DType:
+        return tf.nest.flatten(self.white)[0].dtype
 
 
 class _StandardNormal(NamedTuple):

@@ -153,6 +153,12 @@ def test_single_precision() -> None:
         assert value.dtype == tf.float32
 
 
+def test_draws_of_the_prior_keep_all_digits() -> None:
+    noise = tf.constant(_RNG.standard_normal([2, T, D]))
+    conditional = PriorWeights(WeightSpec(T, D)).condition(None, PRECISION)
+    np.testing.assert_array_equal(conditional.sample((noise,)), PRECISION.unwhiten(noise))
+
+
 def test_without_inducing_inputs() -> None:
     with pytest.raises(
         ValueError, match="inducing_inputs: expected some for GlobalInducingWeights"

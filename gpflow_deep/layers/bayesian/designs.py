@@ -60,6 +60,10 @@ class ExplicitDesign:
         """D."""
         return int(self.matrix.shape[3])
 
+    def cast(self, dtype: tf.DType) -> ExplicitDesign:
+        """In another dtype, before its rows are scaled."""
+        return type(self)(tf.cast(self.matrix, dtype))
+
     def whiten(self, precision: Precision) -> ExplicitDesign:
         """As it meets white weights, for K = 1."""
         return type(self)(precision.whiten(self.matrix[:, 0])[:, None])
