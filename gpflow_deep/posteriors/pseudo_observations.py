@@ -181,15 +181,12 @@ class PseudoObservations(LayerPosterior):
 
     def _scale(self, design: Design) -> tuple[Design, tf.Tensor]:
         """R^T X and R^T v [1, T, observations], so that the pseudo-observations have unit precision."""
-        dtype = (
-            design.matrix.dtype if isinstance(design, ExplicitDesign) else gpflow.default_float()
-        )
-        outputs = tf.cast(tf.transpose(self.pseudo_outputs)[None], dtype)
+        outputs = tf.cast(tf.transpose(self.pseudo_outputs)[None], design.dtype)
         if isinstance(design, ExplicitDesign) and self.precision == "full":
-            root = tf.cast(self.precision_factor(), dtype)
+            root = tf.cast(self.precision_factor(), design.dtype)
             scaled = ExplicitDesign(tf.matmul(root, design.matrix, transpose_a=True))
             return scaled, rows_times(outputs, root[None])
-        roots = tf.sqrt(tf.cast(self.precision_diagonal, dtype))
+        roots = tf.sqrt(tf.cast(self.precision_diagonal, design.dtype))
         return design.scale(roots), outputs * tf.repeat(roots, self.num_positions, axis=1)
 
     def condition(self, K: tf.Tensor, factor: tf.Tensor, mean: tf.Tensor) -> FunctionSpace:

@@ -55,6 +55,11 @@ class CircularPatches:
         return self._num_weights + (self.constants is not None)
 
     @property
+    def dtype(self) -> tf.DType:
+        """See :class:`Design`."""
+        return self.images.dtype
+
+    @property
     def _num_weights(self) -> int:
         return int(self.images.shape[-1] * np.prod(self.kernel_size))
 

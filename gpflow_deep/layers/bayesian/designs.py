@@ -28,6 +28,10 @@ class Design(Protocol):
     def fan_in(self) -> int:
         """How many columns it has, D."""
 
+    @property
+    def dtype(self) -> tf.DType:
+        """Of its numbers, and of the sums over its rows."""
+
     def scale(self, roots: tf.Tensor) -> Design:
         """The rows of each inducing point times a number: [K, M]."""
 
@@ -59,6 +63,11 @@ class ExplicitDesign:
     def fan_in(self) -> int:
         """D."""
         return int(self.matrix.shape[3])
+
+    @property
+    def dtype(self) -> tf.DType:
+        """See :class:`Design`."""
+        return self.matrix.dtype
 
     def cast(self, dtype: tf.DType) -> ExplicitDesign:
         """In another dtype, before its rows are scaled."""
