@@ -10,6 +10,8 @@ import tensorflow as tf
 from gpflow.base import TensorType
 
 __all__ = [
+    "MANY",
+    "SMALL",
     "FactorisationError",
     "InverseRoot",
     "add_jitter",
@@ -19,8 +21,9 @@ __all__ = [
     "triangular_inverse",
 ]
 
-# Of matrices that are inverted by halves: how many there are, and their rows.
-_MANY, _SMALL, _LARGE = 64, 32, 128
+#: Of matrices that are inverted by halves, in their own dtype: how many there are at least, and how many
+#: rows they have, more than the second number and up to the third.
+MANY, SMALL, _LARGE = 64, 32, 128
 _LEAF = 200  # rows that are not halved further
 
 
@@ -209,7 +212,7 @@ def _by_quarters(
 def _are_many(matrices: tf.Tensor) -> bool:
     """And of middling size: of these a factorisation and solve take several times as long as products do."""
     count = matrices.shape[:-2].num_elements()
-    return count is not None and count >= _MANY and _SMALL < matrices.shape[-1] <= _LARGE
+    return count is not None and count >= MANY and SMALL < matrices.shape[-1] <= _LARGE
 
 
 def _is_finite(factor: tf.Tensor) -> tf.Tensor:

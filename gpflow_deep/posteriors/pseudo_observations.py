@@ -13,7 +13,7 @@ from gpflow.base import Parameter, TensorType
 from ..layers.bayesian.designs import Design, ExplicitDesign
 from ..layers.bayesian.precisions import Precision
 from ..numerics.bijectors import PackedTriangular, in_units_of
-from ..numerics.factorisations import inverse_root
+from ..numerics.factorisations import MANY, SMALL, inverse_root
 from ..numerics.linalg import cast_all, rows_times, shared_product
 from ..validation import (
     check_choice,
@@ -32,8 +32,6 @@ __all__ = ["PseudoObservations"]
 #: One unit of a parameter is a factor e^3 of a precision or variance, so that all parameters move at one
 #: pace (Ober & Aitchison 2021, Appendix G).
 LOG_SCALE = 3.0
-#: Sums over the pseudo-observations are in float64 where there are fewer matrices, or none larger.
-_MANY, _SMALL = 64, 32
 
 
 class PseudoObservations(LayerPosterior):
@@ -172,12 +170,12 @@ class PseudoObservations(LayerPosterior):
         return WeightSpace.from_statistics(gram, cross, self.name)
 
     def _are_few(self, design: ExplicitDesign, precision: Precision) -> bool:
-        """Whether the matrices to be inverted cost little next to what the points do."""
-        if min(design.num_observations, design.fan_in) <= _SMALL:
+        """Whether the matrices are inverted in float64 in any case: little next to what the points take."""
+        if min(design.num_observations, design.fan_in) <= SMALL:
             return True
         draws = [design.matrix.shape[0], *(x.shape[0] for x in tf.nest.flatten(precision))]
         copies = self.precision_diagonal.shape[0]
-        return all(S is not None and S * copies < _MANY for S in draws)
+        return all(S is not None and S * copies < MANY for S in draws)
 
     def _scale(self, design: Design) -> tuple[Design, tf.Tensor]:
         """R^T X and R^T v [1, T, observations], so that the pseudo-observations have unit precision."""

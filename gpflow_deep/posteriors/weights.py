@@ -337,17 +337,17 @@ class _Unwhitened(NamedTuple):
         return self.white.prior_kl()
 
     def moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        white = cast_all(self.white, features.dtype)
-        moments: tuple[tf.Tensor, tf.Tensor] = white.moments(self.precision.whiten(features))
-        return moments
+        return self._white(features.dtype).moments(self.precision.whiten(features))
 
     def joint_moments(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        white = cast_all(self.white, features.dtype)
-        moments: tuple[tf.Tensor, tf.Tensor] = white.joint_moments(self.precision.whiten(features))
-        return moments
+        return self._white(features.dtype).joint_moments(self.precision.whiten(features))
 
     def _dtype(self) -> tf.DType:
         return tf.nest.flatten(self.white)[0].dtype
+
+    def _white(self, dtype: tf.DType) -> WhiteWeights:
+        white: WhiteWeights = cast_all(self.white, dtype)
+        return white
 
 
 class _StandardNormal(NamedTuple):
