@@ -12,11 +12,13 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
+    InducingPoints,
     InducingVariables,
 )
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
+from ..kernels.methods import profile_of
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import leading_shape
 from ..validation import check_flag, check_inducing_variable, input_dim
@@ -244,7 +246,12 @@ class GPLayer(Layer):
         X = tf.zeros([1, self.input_dim], gpflow.default_float())
         try:
             Kuf(self.own_inducing_variable, self.kernel, X)
-            batch_covariance(self.kernel, X[None])
+            # Of inputs and a kernel with a formula of distances, the covariance above is the same function.
+            if (
+                type(self.inducing_variable) is not InducingPoints
+                or profile_of(self.kernel) is None
+            ):
+                batch_covariance(self.kernel, X[None])
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
