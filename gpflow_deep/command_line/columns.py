@@ -19,18 +19,14 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from .cells import booleans, date_order, days, is_missing, notations, numbers
 from .tables import listed
 
-__all__ = ["Column", "Recipe", "is_missing", "numbers", "row_number"]
+__all__ = ["Column", "Recipe", "row_number", "written"]
 
-_MISSING = frozenset(
-    {"", "?", "-", "na", "n/a", "nan", "null", "none", "nil", "missing", "#n/a", "."}
-)
-_TRUE, _FALSE = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
 _MOSTLY = 0.95  # of the cells there are: what so many are, the column is
 _MOST_CATEGORIES = 20
 _ABSENT = "(missing)"
-_DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,8 @@ class Column:
     :param missing: whether cells were missing; a column more then says where.
     :param categories: of a category, each a column; rarer ones and new ones are none of them.
     :param decimal_comma: whether numbers are written with one.
+    :param thousands: whether they have marks between thousands, see :func:`.cells.numbers`.
+    :param order: of the fields of a date, see :func:`.cells.date_order`.
     """
 
     name: str
@@ -52,6 +50,8 @@ class Column:
     missing: bool = False
     categories: tuple[str, ...] = ()
     decimal_comma: bool = False
+    thousands: bool = False
+    order: str = ""
 
     def values(self, cells: pd.Series) -> pd.Series:
         """The cells as numbers, NaN where there is none; or as text."""
@@ -59,10 +59,10 @@ class Column:
             text = cells.astype(str).str.strip()
             return text.where(~is_missing(cells), _ABSENT)
         if self.kind == "date":
-            return _days(cells)
+            return days(cells, self.order)
         if self.kind == "boolean":
-            return _booleans(cells)
-        return numbers(cells, self.decimal_comma)
+            return booleans(cells)
+        return numbers(cells, self.decimal_comma, self.thousands)
 
     def describe(self) -> str:
         """For the user."""
@@ -71,9 +71,9 @@ class Column:
             shown = ", ".join(self.categories[:5]) + (", ..." if len(self.categories) > 5 else "")
             return f"{self.name}: {len(self.categories)} categories ({shown}), a column each"
         if self.kind == "date":
-            return f"{self.name}: date, as days{filled}"
-        comma = ", decimal comma" if self.decimal_comma else ""
-        return f"{self.name}: {self.kind}{comma}{filled}"
+            order = f", {self.order}" if self.order else ""
+            return f"{self.name}: date{order}, as days{filled}"
+        return f"{self.name}: {self.kind}{written(self.decimal_comma, self.thousands)}{filled}"
 
 
 @dataclass(frozen=True)
@@ -167,25 +167,21 @@ class Recipe:
         return transformer.set_output(transform="pandas").fit(pd.DataFrame(shown))
 
 
-def is_missing(cells: pd.Series) -> pd.Series:
-    """Which cells hold nothing, or what people write for nothing."""
-    missing: pd.Series = cells.isna() | cells.astype(str).str.strip().str.lower().isin(_MISSING)
-    return missing
+def written(decimal_comma: bool, thousands: bool) -> str:
+    """How numbers are, for the user, where it is not the usual way."""
+    if thousands:
+        return (
+            ", decimal comma, points between thousands"
+            if decimal_comma
+            else ", commas between thousands"
+        )
+    return ", decimal comma" if decimal_comma else ""
 
 
 def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
     """Of a row in the file that a part of a table is of, from 1, by the part's index where it has numbers."""
     label = table.index[position]
     return int(label if isinstance(label, Integral) else position) + 1
-
-
-def numbers(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
-    """The finite numbers among cells, NaN for others."""
-    if decimal_comma:
-        text = cells.astype(str)
-        cells = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    values = pd.to_numeric(cells, errors="coerce").astype(float)
-    return values.where(np.isfinite(values))
 
 
 def _column(name: str, cells: pd.Series) -> Column | str:
@@ -197,38 +193,24 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     any_missing = bool(missing.any())
     if there.astype(str).nunique() == 1 and not any_missing:
         return "it is constant"
-    values = _booleans(there)
+    values = booleans(there)
     if values.notna().all():
         return Column(name, "boolean", float(values.mode()[0]), any_missing)
-    for comma in (False, True):
-        values = numbers(there, comma)
+    for notation in notations(there):
+        values = numbers(there, *notation)
         if values.notna().mean() >= _MOSTLY:
             strange = list(there[values.isna()].unique())
             if strange:
                 return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
-            return Column(name, "number", float(values.median()), any_missing, (), comma)
-    days = _days(there)
-    if days.notna().all():
-        return Column(name, "date", float(days.median()), any_missing)
+            return Column(name, "number", float(values.median()), any_missing, (), *notation)
+    order = date_order(there)
+    values = days(there, order or "")
+    if order is None and values.notna().all():
+        return "the day comes first in some of its dates and second in others: begin them with the year"
+    if values.notna().all():
+        return Column(name, "date", float(values.median()), any_missing, order=order or "")
     counts = there.astype(str).str.strip().value_counts()
     if len(counts) > _MOST_CATEGORIES and len(counts) > 0.5 * len(there):
         return f"it is text of {len(counts)} different values in {len(there)} rows"
     categories = sorted(counts.index[:_MOST_CATEGORIES])
     return Column(name, "category", categories=(*categories, *([_ABSENT] if any_missing else [])))
-
-
-def _booleans(cells: pd.Series) -> pd.Series:
-    text = cells.astype(str).str.strip().str.lower()
-    values = pd.Series(np.nan, index=cells.index)
-    return values.mask(text.isin(_TRUE), 1.0).mask(text.isin(_FALSE), 0.0)
-
-
-def _days(cells: pd.Series) -> pd.Series:
-    """Dates as days since 1970; NaN for what is none."""
-    if not pd.api.types.is_datetime64_any_dtype(cells):
-        text = cells.astype(str).str.strip()
-        # pandas takes much for a date; one has two separators.
-        cells = text.where(text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d"))
-    dates = pd.to_datetime(cells, errors="coerce", format="mixed", utc=True)
-    epoch = pd.Timestamp("1970-01-01", tz="UTC")
-    return (dates - epoch).dt.total_seconds() / _DAY

@@ -14,7 +14,8 @@ import pandas as pd
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .columns import Recipe, is_missing, numbers, row_number
+from .cells import is_missing, notations, numbers
+from .columns import Recipe, row_number, written
 from .tables import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
@@ -31,11 +32,13 @@ class Task:
     :param name: "regression" or "classification".
     :param why: for the user.
     :param decimal_comma: whether the target's numbers are written with one.
+    :param thousands: whether they have marks between thousands, see :func:`.cells.numbers`.
     """
 
     name: str
     why: str
     decimal_comma: bool = False
+    thousands: bool = False
 
     def targets(self, cells: pd.Series) -> np.ndarray:
         """
@@ -56,7 +59,7 @@ class Task:
 
     def numbers(self, cells: pd.Series) -> pd.Series:
         """Those of regression, NaN for what is none."""
-        return numbers(cells, self.decimal_comma)
+        return numbers(cells, self.decimal_comma, self.thousands)
 
 
 @dataclass(frozen=True)
@@ -130,18 +133,17 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
     :param task: "regression" or "classification", or "auto".
     :raises ValueError: for text where numbers were asked for.
     """
-    for comma in (False, True):
-        values = numbers(cells, comma)
-        if values.notna().all():
+    for notation in notations(cells):
+        values = numbers(cells, *notation)
+        if is_number := bool(values.notna().all()):
             break
-    is_number = values.notna().all()
     if task == "regression" and not is_number:
         raise ValueError(
             f"target {cells.name!r}: expected numbers for regression, got"
             f" {listed(cells[values.isna()].unique()[:3])}."
         )
     if task != "auto":
-        return Task(task, "as you say", bool(is_number and comma))
+        return Task(task, "as you say", *(notation if is_number else ()))
     different = cells.astype(str).str.strip().nunique()
     if not is_number:
         return Task("classification", f"the target is text of {different} values")
@@ -153,7 +155,12 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
             " quantities",
         )
     few = f" of {different} values; --task classification takes them for labels" if whole else ""
-    return Task("regression", f"the target is {'whole ' if whole else ''}numbers{few}", comma)
+    why = f"the target is {'whole ' if whole else ''}numbers{few}{written(*notation)}"
+    return Task("regression", why, *notation)
+
+
+def _are_numbers(cells: pd.Series) -> bool:
+    return any(numbers(cells, *notation).notna().all() for notation in notations(cells))
 
 
 def fit_table(
@@ -179,6 +186,8 @@ def fit_table(
     if target in exclude:
         raise ValueError(f"exclude: expected columns besides the target, got {target!r}.")
     there = ~is_missing(table[target])
+    if task != "regression" and not _are_numbers(table[target][there]):
+        there = ~is_missing(table[target], labels=True)
     if not there.all():
         tell(f"{(~there).sum()} rows without a target are left out.")
     table = table[there]
@@ -216,13 +225,14 @@ def predict_table(
     :param fitted: the fit.
     :param parts: of the table, in any order of columns.
     :param quantiles: probabilities in (0, 1), for regression.
-    :param keep: columns of the table to have beside the predictions.
+    :param keep: columns of the table to have beside the predictions; with "(given)" behind the name where
+        these have it too.
     :return: for each part a table of the columns kept and `mean`, `sd` and `q...` with the noise, or `class`
         and `p(...)`; and which of its rows are far from the training data.
     """
     for part in parts:
         inputs = fitted.recipe.inputs(part)
-        columns: dict[str, Any] = {name: part[name].to_numpy() for name in keep}
+        columns: dict[str, Any] = {}
         if fitted.task.name == "classification":
             probabilities = fitted.estimator.predict_proba(inputs)
             classes = fitted.estimator.classes_
@@ -232,4 +242,5 @@ def predict_table(
             mean, sd, values = fitted.estimator.predict_summary(inputs, quantiles)
             columns |= {"mean": mean, "sd": sd}
             columns |= {f"q{level:g}": v for level, v in zip(quantiles, values.T, strict=True)}
-        yield pd.DataFrame(columns), fitted.far(inputs.to_numpy())
+        kept = {name + " (given)" * (name in columns): part[name].to_numpy() for name in keep}
+        yield pd.DataFrame(kept | columns), fitted.far(inputs.to_numpy())

@@ -208,8 +208,12 @@ def predict(
 
         scores = Scores(fitted) if fitted.target in first.columns else None
 
+        num_lines = 0
+
         def scored(tables: Iterable[Any]) -> Iterator[Any]:
+            nonlocal num_lines
             for table in tables:
+                num_lines = int(table.index[-1]) + 1
                 if scores is not None:
                     scores.add(table)
                 yield table
@@ -227,6 +231,10 @@ def predict(
                 bar.update(len(table))
         if output != "-":
             Path(partial).replace(output)
+        if num_lines > num_rows:
+            _tell(
+                f"Warning: {num_lines - num_rows} blank rows among the others have no prediction."
+            )
         if num_far:
             _tell(
                 f"Warning: {num_far} of {num_rows} rows are out of the ranges of the training data; do not"

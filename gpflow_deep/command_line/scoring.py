@@ -9,7 +9,8 @@ import pandas as pd
 
 from gpflow_deep import metrics
 
-from .columns import is_missing, row_number
+from .cells import is_missing
+from .columns import row_number
 from .fitting import FittedTable
 
 __all__ = ["Scores", "known_targets"]
@@ -19,11 +20,11 @@ _RMSE = "RMSE"
 
 def known_targets(fitted: FittedTable, cells: pd.Series) -> np.ndarray:
     """Which cells of the target's column hold what the fit can be compared with."""
-    there = (~is_missing(cells)).to_numpy()
     if fitted.task.name == "regression":
-        return there & fitted.task.numbers(cells).notna().to_numpy()
+        there = ~is_missing(cells) & fitted.task.numbers(cells).notna()
+        return there.to_numpy()
     labels = fitted.task.targets(cells).astype(str)
-    return there & np.isin(labels, fitted.estimator.classes_.astype(str))
+    return np.isin(labels, fitted.estimator.classes_.astype(str))
 
 
 class Scores:

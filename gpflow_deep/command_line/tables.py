@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ _SEPARATORS = ",;\t|"
 _PARQUET = (".parquet", ".pq")
 _SAMPLE = 65_536  # bytes of a file that its format is found from
 _ROWS = 5000
+_NO_ROWS = "got no rows below the names of the columns"
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,19 @@ class Format:
 
         :param separator: if it is known.
         :param encoding: if it is known.
+        :raises ValueError: for a separator of several characters, or an encoding that Python does not know.
         """
+        separator = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
+        if separator and len(separator) > 1:
+            raise ValueError(
+                f"--separator: expected one character, or tab or \\t, got {separator!r}."
+            )
+        try:
+            codecs.lookup(encoding or "utf-8")
+        except LookupError:
+            raise ValueError(
+                f"--encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}."
+            ) from None
         with _opened(path) as file:
             head = file.read(_SAMPLE)
         if encoding is None:
@@ -69,10 +84,14 @@ def stream_table(
     encoding: str | None = None,
     rows: int | None = _ROWS,
 ) -> Iterator[pd.DataFrame]:
-    """The same in parts of some rows, so that memory does not grow with the file."""
+    """
+    The same in parts of some rows, so that memory does not grow with the file. Blank rows are left out; the
+    index counts them.
+    """
     if path.suffix in _PARQUET:
         try:
-            table = pd.read_parquet(path).reset_index(drop=True)
+            table = pd.read_parquet(path)
+            table = table.reset_index(drop=table.index.names == [None])
         except ImportError as error:
             raise ValueError(
                 f"{path}: to read Parquet takes pyarrow, which is not installed (pip install pyarrow)."
@@ -80,6 +99,8 @@ def stream_table(
         except (OSError, ValueError) as error:
             raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error
         _check_names(path, list(table.columns))
+        if table.empty:
+            raise ValueError(_NO_ROWS)
         yield from ([table] if rows is None else _cut(table, rows))
         return
     found = Format.found(path, separator, encoding)
@@ -90,24 +111,47 @@ def stream_table(
         keep_default_na=False,
         skipinitialspace=True,
         index_col=False,
+        skip_blank_lines=False,
+        header=0,
+        chunksize=rows or 10**9,
     )
     try:
         with _opened(path) as file:
-            names = _names(path, file.read(_SAMPLE).decode(found.encoding, "replace"), found)
+            head = file.read(_SAMPLE).decode(found.encoding, "replace")
+        blank = next((i for i, line in enumerate(head.splitlines()) if line.strip()), 0)
+        names = _names(path, head, found)
         empty = True
-        with pd.read_csv(path, header=0, names=names, chunksize=rows or 10**9, **options) as reader:
-            for part in reader:
+        with pd.read_csv(path, names=names, skiprows=blank, **options) as reader:
+            for part in _as_long_as_the_names(reader):
                 part = part.map(str.strip)
-                empty &= part.empty
-                yield part.loc[(part != "").any(axis=1)]
+                part = part.loc[(part != "").any(axis=1)]
+                if len(part):
+                    empty = False
+                    yield part
         if empty:
-            raise ValueError("got no rows below the names of the columns")
+            raise ValueError(_NO_ROWS)
     except UnicodeError as error:
         raise ValueError(
             f"{path}: expected text in {found.encoding}, got {error}. Name the encoding (--encoding)."
         ) from error
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{path}: expected as many cells in each row as in the line of names, got more in the first row"
+            " (a comma in a number or at the end? row numbers without a name?)."
+        ) from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
         raise ValueError(f"{path}: expected a CSV file: {error}") from error
+
+
+def _as_long_as_the_names(reader: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The parts of a table, unless pandas would cut its rows."""
+    while True:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            part = next(reader, None)
+        if part is None:
+            return
+        yield part
 
 
 def require(table: pd.DataFrame, names: Iterable[str], path: Path) -> None:

@@ -27,7 +27,7 @@ from gpflow_deep.validation import check_targets
 from .clock import Tempering
 from .data import Data, split_validation
 from .scales import warn_of_scales
-from .streams import Stream, as_rows, as_stream
+from .streams import Stream, as_array, as_rows, as_stream
 
 _MAX_DATASET_BYTES = 2**31  # of the rows of a tf.data dataset, which are all kept in memory
 
@@ -137,7 +137,7 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype, missing: bool) -> n
     if num_masked:
         raise ValueError(f"{name}: expected values, got {num_masked} that are masked.")
     try:
-        array = np.asarray(array)
+        array = as_array(array)
     except ValueError as error:  # rows of different lengths
         raise TypeError(
             f"{name}: expected a matrix, got {type(array).__name__}: {error}"

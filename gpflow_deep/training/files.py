@@ -6,6 +6,7 @@ __all__ = ["read_files"]
 
 import glob
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .streams import Source, Stream
+from .streams import Source, Stream, as_array
 
 _ROWS = 50_000  # read at once
 
@@ -122,31 +123,37 @@ def _numbers(part: str, table: Any, path: str) -> np.ndarray:
         raise TypeError(
             f"{part} of data: expected real numbers, got {wrong!r} in column {strange[0]!r} of {path}."
         )
-    numbers: np.ndarray = table.to_numpy()
-    return numbers
+    return as_array(table)
 
 
 def _names_in_csv(path: str) -> list[str]:
     import pandas as pd  # half a second to import
 
-    return list(pd.read_csv(path, nrows=0).columns)
+    table = pd.read_csv(path, nrows=1)
+    # Of longer rows pandas takes the first cells for labels, and every column for the one before.
+    if not isinstance(table.index, pd.RangeIndex):
+        raise ValueError("got more cells in its rows than names in the first line.")
+    return list(table.columns)
 
 
 def _pieces_of_csv(path: str, columns: list[str]) -> Iterator[Any]:
     import pandas as pd
 
+    _names_in_csv(path)
     with pd.read_csv(path, usecols=columns, chunksize=_ROWS) as pieces:
         yield from pieces
 
 
 def _names_in_parquet(path: str) -> list[str]:
-    return list(_parquet().read_schema(path).names)
+    # An index without a name is pandas' own.
+    names = _parquet().read_schema(path).names
+    return [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
 
 
 def _pieces_of_parquet(path: str, columns: list[str]) -> Iterator[Any]:
     with _parquet().ParquetFile(path) as file:
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield batch.to_pandas()
+            yield batch.to_pandas(ignore_metadata=True)
 
 
 def _parquet() -> Any:

@@ -31,6 +31,7 @@ from .checkpoints import Checkpoints, check_directory
 from .checks import check_data, check_num_data, check_tempering
 from .clock import Clock, Decay, Pace, Tempering
 from .data import Augmentation, Data, minibatches
+from .descriptions import describe_model, describe_parameter
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
 from .replicas import Replicas
 from .scales import far_columns, far_parameters
@@ -205,10 +206,9 @@ def fit(
         validate_every=validate_every if held_out else None,
         data=fingerprint(first) + identity,
         validation_data=fingerprint(held_out) if held_out else None,
-        model=_description(model),
+        model=describe_model(model),
         parameters={
-            path: f"{parameter.shape} {'trainable' if parameter.trainable else 'fixed'}"
-            for path, parameter in parameter_dict(model).items()
+            path: describe_parameter(parameter) for path, parameter in parameter_dict(model).items()
         },
     )
     run = Progress(settings=json.loads(json.dumps(settings, default=str)))
@@ -299,17 +299,6 @@ def fit(
         validation.restore()
     out_of_time = run.step < steps and not run.out_of_patience(patience)
     return run.result(patience, out_of_time)
-
-
-def _description(model: gpflow.models.BayesianModel) -> dict[str, Any]:
-    """What tells models with the same parameters apart: their parts, and their own plain settings."""
-    plain = {
-        name: value
-        for name, value in vars(model).items()
-        if isinstance(value, (bool, int, float, str)) and name[0] != "_" and name != "num_data"
-    }
-    parts = [part for part in model.submodules if isinstance(part, gpflow.base.Module)]
-    return {**plain, "parts": " ".join(type(part).__name__ for part in (model, *parts))}
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -289,9 +289,19 @@ def as_stream(data: Any, num_data: int | None) -> Stream | None:
     return None
 
 
+def as_array(values: Any) -> np.ndarray:
+    """An array; of floats for a table of pandas with numbers of several kinds, objects to NumPy."""
+    array = np.asarray(values)
+    if array.dtype == object and hasattr(values, "iloc"):
+        kinds = {getattr(dtype, "kind", "O") for dtype in np.atleast_1d(values.dtypes)}
+        if kinds <= set("fiub"):
+            array = values.to_numpy(dtype=float, na_value=np.nan)
+    return array
+
+
 def as_rows(X: Any, Y: Any) -> Piece:
     """Matrices of a piece, or of a single row: X [D] and Y [P] or []."""
-    X, Y = np.asarray(X), np.asarray(Y)
+    X, Y = as_array(X), as_array(Y)
     if X.ndim < 2:
         X, Y = X.reshape(1, -1), Y.reshape(1, -1)
     return X, Y if Y.ndim > 1 else Y[:, None]

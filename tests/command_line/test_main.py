@@ -129,6 +129,37 @@ def test_fit_and_predict_classes(tmp_path: Path) -> None:
     assert names == ["importance.png", "predictions.png"]
 
 
+def test_classes_called_none_and_columns_kept_beside_predictions(tmp_path: Path) -> None:
+    """A column that has the name of a prediction is kept all the same."""
+    table = _table().drop(columns="y")
+    table = table.assign(label=["none", "mild"] * 30, mean=range(60)).rename(
+        columns={"label": "class"}
+    )
+    table.loc[0, "class"] = "?"
+    table.to_csv(tmp_path / "data.csv", index=False)
+    command = ("fit", tmp_path / "data.csv", "--target", "class", "--output", tmp_path / "fit")
+    result = _run(*command, *_QUICK)
+    assert result.exit_code == 0, result.output
+    assert "1 rows without a target are left out" in result.stderr
+    keep = ("--keep", "class", "--keep", "mean")
+    result = _run("predict", tmp_path / "fit", tmp_path / "data.csv", *keep)
+    assert result.exit_code == 0 and "Scores: accuracy" in result.stderr, result.output
+    predicted = pd.read_csv(io.StringIO(result.stdout), keep_default_na=False)
+    assert list(predicted.columns) == ["class (given)", "mean", "class", "p(mild)", "p(none)"]
+    assert predicted["class (given)"].tolist() == table["class"].tolist()
+    assert predicted["mean"].tolist() == list(range(60))
+
+
+def test_blank_rows_among_others_are_told(fit_folder: Path, tmp_path: Path) -> None:
+    lines = _table(3).to_csv(index=False).splitlines()
+    blank = "," * lines[0].count(",")
+    (tmp_path / "new.csv").write_text("\n".join([*lines[:2], blank, "", *lines[2:], blank, blank]))
+    result = _run("predict", fit_folder, tmp_path / "new.csv")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 4
+    assert "Warning: 2 blank rows among the others have no prediction." in result.stderr
+
+
 def test_rows_far_from_the_training_data_are_told(fit_folder: Path, tmp_path: Path) -> None:
     _table(3).assign(first=[0.0, 100.0, 0.1]).to_csv(tmp_path / "new.csv", index=False)
     result = _run("predict", fit_folder, tmp_path / "new.csv")

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
 from gpflow.utilities import read_values, set_trainable
 
@@ -159,6 +160,42 @@ def test_checkpoint_of_other_settings_is_refused(
     before = read_values(model)
     with pytest.raises(ValueError, match=named):
         quiet_fit(**{"model": model, **other, "steps": 2, "checkpoint_dir": finished_run})
+    for path, value in read_values(model).items():
+        np.testing.assert_array_equal(value, before[path])
+
+
+def _student(
+    df: float = 3.0, scale: float = 0.1, prior: float | None = None, column: int = 0
+) -> Any:
+    kernel = gpflow.kernels.SquaredExponential(active_dims=[column])
+    if prior is not None:
+        kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(prior), np.float64(0.1))
+    likelihood = gpflow.likelihoods.StudentT(scale, df)
+    set_trainable(likelihood.scale, False)
+    return gpflow.models.SVGP(kernel, likelihood, np.linspace(-1, 1, 10).reshape(5, 2))
+
+
+@pytest.mark.parametrize(
+    "other, named",
+    [
+        ({"df": 300.0}, "StudentT 3.df was 3.0 and is now 300.0"),
+        ({"scale": 0.5}, "likelihood.scale was .*fixed at 0.1' and is now .*fixed at 0.5'"),
+        ({"prior": 3.0}, r"lengthscales was .* and is now .*prior LogNormal\(loc=3, scale=0.1\)"),
+        ({"column": 1}, r"active_dims was '\[0\]' and is now '\[1\]'"),
+    ],
+    ids=["settings", "fixed", "prior", "columns"],
+)
+def test_checkpoint_of_a_model_with_the_same_parameters_is_refused(
+    other: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    run = dict(data=(X, X[:, :1]), checkpoint_dir=tmp_path)
+    quiet_fit(_student(), steps=1, **run)
+    quiet_fit(_student(), steps=2, **run)
+    model = _student(**other)
+    before = read_values(model)
+    with pytest.raises(ValueError, match=named):
+        quiet_fit(model, steps=3, **run)
     for path, value in read_values(model).items():
         np.testing.assert_array_equal(value, before[path])
 

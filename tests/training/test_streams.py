@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpflow_deep.training import Stream, minibatches, read_files
+from gpflow_deep.training.checks import check_data
 from tests.training.models import (
     Killed,
     Line,
@@ -341,3 +342,39 @@ def test_arguments_that_do_not_fit_a_stream() -> None:
     later = Stream(lambda: iter([(DATA[0], np.ones_like(half)), (DATA[0], half)]))
     with pytest.raises(ValueError, match="Y of data"):
         quiet_fit(_Classifier(), later, steps=9)
+
+
+def test_rows_of_more_cells_than_names_are_refused(tmp_path: Path) -> None:
+    """pandas takes the first cells for labels of the rows, and what follows for the columns before them."""
+    (tmp_path / "1.csv").write_text("a,b,y\n1,10,20,30\n2,11,21,31\n")
+    with pytest.raises(ValueError, match="1.csv: got more cells in its rows than names"):
+        read_files(tmp_path / "*.csv", targets=["y"])
+    (tmp_path / "0.csv").write_text("a,b,y\n1,2,3\n")
+    with pytest.raises(ValueError, match="1.csv: expected rows.* got more cells"):
+        list(read_files(tmp_path / "*.csv", targets=["y"], num_data=3))
+
+
+def test_columns_of_several_kinds_of_numbers(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": [0.5, 1.5, 2.5], "flag": [True, False, True], "i": [3, 4, 5]})
+    table["nullable"] = pd.array([1, 2, 3], dtype="Int64")
+    expected = table.to_numpy(dtype=float)
+    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
+    model = gpflow.models.SVGP(kernel, likelihood, expected)
+    (X, Y), _ = check_data(model, (table, table["i"]), None, None, 0)
+    np.testing.assert_array_equal(X, expected)
+    np.testing.assert_array_equal(Y[:, 0], table["i"])
+    table.assign(y=1.0).to_csv(tmp_path / "1.csv", index=False)
+    (piece,) = read_files(tmp_path / "*.csv", targets=["y"])
+    np.testing.assert_array_equal(piece[0], expected)
+    assert piece[0].dtype == float
+
+
+def test_parquet_with_an_index(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})
+    table[table.a > 1].to_parquet(tmp_path / "1.parquet")
+    (piece,) = read_files(tmp_path / "1.parquet", targets=["y"])
+    assert piece[0].tolist() == [[2.0], [3.0]]
+    table.set_index(pd.Index([7, 9, 8], name="id")).to_parquet(tmp_path / "2.parquet")
+    (piece,) = read_files(tmp_path / "2.parquet", targets=["y"], inputs=["id", "a"])
+    assert piece[0].tolist() == [[7.0, 1.0], [9.0, 2.0], [8.0, 3.0]]
