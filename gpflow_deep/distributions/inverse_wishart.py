@@ -88,7 +88,10 @@ class Bartlett(_RealMatrix):
     ) -> None:
         parameters = dict(locals())
         size = check_positive_integer(size, "size")
-        super().__init__(as_real_tensor(df, "df"), size, parameters, name, validate_args)
+        df = as_real_tensor(df, "df")
+        if not df.dtype.is_floating:
+            df = tf.cast(df, gpflow.default_float())
+        super().__init__(df, size, parameters, name, validate_args)
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:
         """Draws as a smooth, increasing function of standard normals [..., size, size], entry by entry."""

@@ -240,12 +240,21 @@ class GPLayer(Layer):
         return self.latent_mean(X) + tf.linalg.matrix_transpose(draws)
 
     def _check_input_dim(self) -> None:
-        """Try kernel and mean function on an input, so that they need not fail in the midst of training."""
-        if self.input_dim is None:
-            return
-        X = tf.zeros([1, self.input_dim], gpflow.default_float())
+        if self.input_dim is not None:
+            self.check_inputs_of(self.input_dim)
+
+    def check_inputs_of(self, input_dim: int) -> None:
+        """
+        Try kernel and mean function on an input, so that they need not fail in the midst of training.
+
+        :raises ValueError: where they do not fit inputs of this dimension.
+        """
+        X = tf.zeros([1, input_dim], gpflow.default_float())
+        at = "inputs"
         try:
-            Kuf(self.own_inducing_variable, self.kernel, X)
+            if self.inducing_variable is not None:
+                at = type(self.inducing_variable).__name__
+                Kuf(self.inducing_variable, self.kernel, X)
             # Of inputs and a kernel with a formula of distances, the covariance above is the same function.
             if (
                 type(self.inducing_variable) is not InducingPoints
@@ -255,7 +264,7 @@ class GPLayer(Layer):
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
-                f" not fit {type(self.inducing_variable).__name__} of dimension {self.input_dim}: {error}"
+                f" not fit {at} of dimension {input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
 

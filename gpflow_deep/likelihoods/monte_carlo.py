@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.likelihoods import Likelihood, MonteCarloLikelihood
+from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 
 from ..numerics.draws import digital_shift, even_normals
 from .log_probs import inherits, log_prob
@@ -94,7 +94,7 @@ def drawn_moments(
 ) -> MeanAndVariance:
     """Mean and variance of new observations."""
     F = _at_nodes(likelihood, Fmu, Fvar)
-    rows = _rows(X, F.shape[0]), tf.reshape(F, [-1, F.shape[-1]])
+    rows = _inputs(likelihood, X, F.shape[0]), tf.reshape(F, [-1, F.shape[-1]])
 
     def restore(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(x, tf.concat([tf.shape(F)[:2], tf.shape(x)[1:]], axis=0))
@@ -108,14 +108,21 @@ def drawn_moments(
 def drawn_log_probs(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     """Log densities [Q, N] of the observations, given Q values [Q, N, P] of the latent functions."""
     Q = F.shape[0]
-    log_p = log_prob(likelihood, _rows(X, Q), tf.reshape(F, [-1, F.shape[-1]]), _rows(Y, Q))
+    rows = _inputs(likelihood, X, Q), tf.reshape(F, [-1, F.shape[-1]]), _rows(Y, Q)
+    log_p = log_prob(likelihood, *rows)
     return tf.reshape(log_p, tf.shape(F)[:2])
 
 
 def _rows(x: tf.Tensor, copies: int) -> tf.Tensor:
     """[N, C] as so many copies under each other."""
-    shape = tf.concat([[copies], tf.shape(x)], axis=0)
-    return tf.reshape(tf.broadcast_to(x, shape), [-1, x.shape[-1]])
+    N, C = tf.shape(x)[0], tf.shape(x)[1]
+    rows = tf.reshape(tf.broadcast_to(x, [copies, N, C]), [copies * N, C])
+    return tf.ensure_shape(rows, [None, x.shape[-1]])
+
+
+def _inputs(likelihood: Likelihood, X: tf.Tensor, copies: int) -> tf.Tensor:
+    """Likewise the inputs, but none of the columns of images for a likelihood that does not look at them."""
+    return _rows(X[:, :0] if type(likelihood) is Softmax else X, copies)
 
 
 def _at_nodes(likelihood: MonteCarloLikelihood, Fmu: tf.Tensor, Fvar: tf.Tensor) -> tf.Tensor:

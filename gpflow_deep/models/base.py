@@ -18,7 +18,7 @@ from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..likelihoods import variational_expectations
 from ..numerics.draws import quasi_normals, standard_normals
-from ..numerics.parts import ROWS, in_parts
+from ..numerics.parts import in_parts, part_size
 from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, equal_log_weights
 from ..posteriors.mixture_predictor import MixturePredictor, Prediction
@@ -238,7 +238,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
             passage = self._drawing_passage(prepared)
             return (self._draws(walk(self._random_layers, passage, X, points)[-1]),)
 
-        return in_parts(part, [X], max(1, ROWS // num_samples), 1, axis=1)[0]
+        return in_parts(part, [X], part_size(num_samples, self._width), 1, axis=1)[0]
 
     def _output(self, step: Step) -> Conditional:
         """The last layer's outputs: its GPs, mixed where its kernel says so."""

@@ -57,7 +57,8 @@ class GlobalInducingDeepGP(InducingChainModel):
     :param posterior: q(U_l | U_{l-1}) of every layer, or a sequence of them, one a layer: a function of
         (number of GPs, number of inducing points) such as
         :class:`~gpflow_deep.posteriors.PseudoObservations`, ``IndependentGaussian`` (Ustyuzhaninov et al.
-        2020) or ``Prior``, or ``functools.partial`` of one.
+        2020) or ``Prior``, or ``functools.partial`` of one. The initial V, and Lambda of the last layer, are
+        the model's own, whatever the function sets.
     :param pseudo_outputs: initial pseudo-observations at the output [M, P], such as the targets of inputs
         U_0; zero by default.
     :param estimator: of the bound. All three have one expectation. "marginal" (the default) integrates the

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.base import Module, TensorType
 from gpflow.likelihoods import Likelihood
@@ -62,7 +63,8 @@ class GlobalInducingBNN(InducingChainModel):
         :class:`~gpflow_deep.posteriors.WeightSpec` such as
         :class:`~gpflow_deep.posteriors.GlobalInducingWeights`, ``LocalInducingWeights``,
         ``FactorisedWeights`` or ``PriorWeights``, or ``functools.partial`` of one. For layers of GPs as in
-        :class:`GlobalInducingDeepGP`.
+        :class:`GlobalInducingDeepGP`. The initial V, and Lambda of the last layer, are the
+        model's own, whatever the function sets.
     :param pseudo_outputs: initial pseudo-observations at the output [M, P], such as the targets of inputs
         U_0; zero by default.
     :param estimator: of the bound. All three have one expectation. "marginal" (the default) integrates the
@@ -127,6 +129,14 @@ class GlobalInducingBNN(InducingChainModel):
     @property
     def _random_layers(self) -> list[BayesianLayer | GPLayer]:
         return random_layers(self.layers)
+
+    @property
+    def _input_dim(self) -> int:
+        return int(self._input_shape.num_elements())
+
+    @property
+    def _width(self) -> int:
+        return max(self._input_dim, *(layer.num_latent_gps for layer in self._random_layers))
 
     # The draws. First those of points: in training for the layers with local reparameterisation, and for a
     # sampled layer of GPs. Then for each layer those of its prior precision, and of its weights or inducing
@@ -345,7 +355,9 @@ class _GivenWeights(Passage):
         if noise is None:
             return mean
         noise = tf.reshape(noise, [-1, *tf.unstack(tf.shape(mean)[1:])])
-        return mean + tf.sqrt(variance) * noise
+        # Of a variance of zero, where all inputs of a unit are, the root has no gradient.
+        least = np.finfo(variance.dtype.as_numpy_dtype).eps ** 1.5
+        return mean + tf.sqrt(tf.maximum(variance, least)) * noise
 
 
 _INTEGRATED_OUT = object()

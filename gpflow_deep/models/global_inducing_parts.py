@@ -64,6 +64,8 @@ def place_inducing_inputs(
         raise ValueError("inducing_inputs: expected [M, D], as the first layer has none, got None.")
     if inducing == "global":
         others = [_with_inducing_variable(layer, None) for layer in others]
+        for below, layer in zip([first, *others], others):
+            layer.check_inputs_of(below.num_latent_gps)
     layers = [first, *others]
     for layer in layers:
         if layer.inducing_variable is not None:

@@ -14,7 +14,14 @@ import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 
 from ..layers import GPLayer
-from ..layers.bayesian import BayesianDense, BayesianLayer, NetworkLayer, connect, random_layers
+from ..layers.bayesian import (
+    BayesianConv2D,
+    BayesianDense,
+    BayesianLayer,
+    NetworkLayer,
+    connect,
+    random_layers,
+)
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.pseudo_observations import PseudoObservations
 from ..posteriors.weights import (
@@ -120,7 +127,8 @@ def build_weight_posteriors(
             arguments: tuple[Any, ...] = layer.num_latent_gps, num_inducing
         else:
             sizes = layer.num_outputs, layer.fan_in, num_inducing, layer.num_positions
-            arguments = (WeightSpec(*sizes, seed=seed + index),)
+            convolves = isinstance(layer, BayesianConv2D)
+            arguments = (WeightSpec(*sizes, seed=seed + index, is_convolution=convolves),)
         expected = f"posterior: expected a function that makes a {kind.__name__} for {layer.name}"
         try:
             q = build(*arguments)

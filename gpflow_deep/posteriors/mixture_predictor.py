@@ -18,7 +18,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..likelihoods import predict_log_density, predict_mean_and_var
-from ..numerics.parts import ROWS, in_parts
+from ..numerics.parts import in_parts, part_size
 from ..validation import (
     as_real_tensor,
     check_finite,
@@ -270,14 +270,30 @@ class MixturePredictor(ABC):
         return 1
 
     @property
+    def _input_dim(self) -> int | None:
+        """Columns of the inputs, where they are known."""
+        return self.layers[0].input_dim
+
+    @property
     def _output_dim(self) -> int:
         return self.layers[-1].output_dim
+
+    @property
+    def _width(self) -> int:
+        """Numbers that a point is in the widest layer, where they may be thousands."""
+        return 1
+
+    def _part_size(self, prediction: Prediction) -> int:
+        """How many points a prediction takes at once: all, where each has draws of its own."""
+        if any(z is not None and z.shape[1] != 1 for z in prediction[1]):
+            return 2**31 - 1
+        return part_size(int(prediction[2].shape[0] or 1), self._width)
 
     def _components(self, X: tf.Tensor, num_samples: int | None, noise: Noise) -> Mixture:
         """All components of all points [N, D]: a part of the points at a time."""
         prediction = self._prediction(self._prepare(), num_samples, noise)
         part = partial(self._part, "components", prediction, False)
-        means, variances = in_parts(part, [X], _whole(prediction) or _size(prediction), 2, axis=1)
+        means, variances = in_parts(part, [X], self._part_size(prediction), 2, axis=1)
         return Mixture(means, variances, prediction[2])
 
     def _part(
@@ -313,7 +329,7 @@ class MixturePredictor(ABC):
         """:meth:`_part` of all points, so that no more than a part's components are ever there."""
         X = self._as_inputs(Xnew)
         flat = [x if x.shape.rank == 2 else _as_rows(x) for x in targets]
-        flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self.layers[0].input_dim))
+        flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self._input_dim))
         num_outputs = 1 if targets else 2
         part, size = self._in_parts(what, noise, full_output_cov, flat)
         results = in_parts(part, flat, size, num_outputs)
@@ -330,7 +346,7 @@ class MixturePredictor(ABC):
         del arrays  # a posterior compiles it for their types
         prediction = self._prediction(self._prepare(), None, noise)
         part = partial(self._part, what, prediction, full_output_cov)
-        return part, _whole(prediction) or _size(prediction)
+        return part, self._part_size(prediction)
 
     def _over_batches(
         self,
@@ -344,7 +360,7 @@ class MixturePredictor(ABC):
         :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
         """
         shape = tf.shape(X)
-        batch, N, D = shape[:-2], shape[-2], self.layers[0].input_dim
+        batch, N, D = shape[:-2], shape[-2], self._input_dim
         flat = tf.reshape(X, [-1, N, shape[-1] if D is None else D])
         results = tf.map_fn(function, flat, fn_output_signature=(X.dtype,) * len(shapes))
         sizes: dict[Any, TensorType] = {"N": N, "P": self._output_dim}
@@ -385,7 +401,7 @@ class MixturePredictor(ABC):
         tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
         if tensor.shape.rank == 0:
             raise ValueError(f"{name}: expected inputs [..., N, D], got one number.")
-        input_dim = self.layers[0].input_dim
+        input_dim = self._input_dim
         if input_dim is None or tensor.shape.rank is None:
             return tensor
         if tensor.shape[-1] not in (None, input_dim):
@@ -403,7 +419,7 @@ class MixturePredictor(ABC):
     def _as_matrix(self, Xnew: InputData, name: str = "Xnew") -> tf.Tensor:
         X = self._as_inputs(Xnew, name)
         if X.shape.rank is None:
-            return tf.ensure_shape(X, [None, self.layers[0].input_dim])
+            return tf.ensure_shape(X, [None, self._input_dim])
         if X.shape.rank != 2:
             raise ValueError(f"{name}: expected a matrix [N, D], got shape {X.shape}.")
         return X
@@ -414,16 +430,6 @@ def _refuse_covariances(name: str, asked: bool) -> None:
         raise NotImplementedError(
             f"{name}: expected full_cov=False and full_output_cov=False, got True."
         )
-
-
-def _size(prediction: Prediction) -> int:
-    """How many points a prediction takes at once."""
-    return max(1, ROWS // int(prediction[2].shape[0] or 1))
-
-
-def _whole(prediction: Prediction) -> int | None:
-    """A size without bound where each point has draws of its own, which cannot be parted."""
-    return 2**31 - 1 if any(z is not None and z.shape[1] != 1 for z in prediction[1]) else None
 
 
 def _as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:

@@ -65,6 +65,14 @@ class DeepGPPosterior(MixturePredictor, Module):
         """The model's likelihood."""
         return self.model.likelihood
 
+    @property
+    def _input_dim(self) -> int | None:
+        return self.model._input_dim
+
+    @property
+    def _width(self) -> int:
+        return self.model._width
+
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """
         Compute the cache again, after the model has changed; draws learned for the old one are forgotten.

@@ -47,6 +47,7 @@ class WeightSpec(NamedTuple):
     fan_in: int  # D
     num_inducing: int = 0  # M; 0 where there are no inducing inputs
     num_positions: int = 1  # of the output of one point, at each of which the units have an output
+    is_convolution: bool = False
     seed: int = 0  # of initial values
 
 
@@ -251,6 +252,8 @@ class GlobalInducingWeights(WeightPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(spec, name=name)
+        if precision == "full" and spec.is_convolution:
+            raise ValueError("precision: expected 'shared' or 'separate' for images, got 'full'.")
         if not spec.num_inducing:
             raise ValueError(f"inducing_inputs: expected some for {type(self).__name__}, got None.")
         self.observations = PseudoObservations(
@@ -260,7 +263,7 @@ class GlobalInducingWeights(WeightPosterior):
             num_positions=spec.num_positions,
             seed=spec.seed,
         )
-        self._in_function_space = spec.num_positions == 1 and spec.num_inducing < spec.fan_in
+        self._in_function_space = not spec.is_convolution and spec.num_inducing < spec.fan_in
 
     def noise_shapes(self, num_samples: int | None) -> list[list[int | None]]:
         shapes = super().noise_shapes(num_samples)
@@ -302,7 +305,7 @@ class LocalInducingWeights(GlobalInducingWeights):
         name: str | None = None,
     ) -> None:
         _check_spec(spec)
-        if spec.num_positions > 1:
+        if spec.is_convolution:
             raise ValueError(
                 "posterior: expected another one than LocalInducingWeights for a convolution."
             )

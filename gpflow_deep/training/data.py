@@ -154,6 +154,8 @@ def _augmented(
         own = tf.stack([tf.cast(seed, step.dtype), step])
         own = tf.random.experimental.stateless_fold_in(own, _AUGMENTATION)
         changed = augmentation(*batch, own)
+        if not isinstance(changed, (tuple, list)) or len(changed) != 2:
+            raise ValueError(f"augmentation: expected the rows as a pair (X, Y), got {changed!r}.")
         expected = [f"{x.dtype.name} {x.shape[1:]}" for x in batch]
         got = [f"{x.dtype.name} {x.shape[1:]}" for x in map(tf.convert_to_tensor, changed)]
         if got != expected:

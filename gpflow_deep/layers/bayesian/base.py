@@ -172,6 +172,8 @@ def connect(layers: Sequence[Any], input_shape: Shape) -> Shape:
             shape = layer.connect(shape)
         elif len(shape) != 1:
             raise ValueError(f"layers: a GPLayer takes vectors, got inputs of shape {list(shape)}.")
+        else:
+            layer.check_inputs_of(*shape)
     return shape
 
 
