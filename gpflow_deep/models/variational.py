@@ -232,7 +232,10 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
             given = check_noise(given, [*shapes[:count], *inducing])
         else:
             count = len(given)
-            given = check_noise(given, shapes[:count])
+            points_alone = count <= len(shapes)
+            given = check_noise(
+                given, shapes[:count] if points_alone else [*shapes[:num_points], *inducing]
+            )
         points, inducing_noise = given[:count][:num_points], given[count:]
         S = tf.shape(given[0])[0] if given else self.num_samples
         missing = self._point_shapes(S, num_data, num_layers, training)[len(points) :]

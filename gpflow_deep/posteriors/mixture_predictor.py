@@ -96,7 +96,8 @@ class MixturePredictor(ABC):
         :param num_samples: number of components S; the model's ``num_prediction_samples`` by default. Where
             points travel by learned sites, these are the components, whatever it says.
         :param noise: the standard normal draws that the components are made of, in place of the model's own:
-            as for the model's ``elbo``, [S, N, T_l] or, the same for all points, [S, 1, T_l].
+            those of hidden layers, [S, N, T_l] or, the same for all points, [S, 1, T_l]; of models that draw
+            inducing outputs or weights, those of the layers that predictions draw.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
         return self._components(self._as_matrix(Xnew), num_samples, noise)

@@ -7,6 +7,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 from gpflow.kernels import Kernel
@@ -25,13 +26,14 @@ def describe_model(model: gpflow.models.BayesianModel) -> dict[str, Any]:
     return {**_settings(model), "parts": names, "settings": settings}
 
 
-def describe_parameter(parameter: Parameter) -> str:
+def describe_parameter(parameter: Parameter | tf.Variable) -> str:
     """Its shape and prior; whether it is trained, and the value of a single number that is not."""
     text = f"{parameter.shape} {'trainable' if parameter.trainable else 'fixed'}"
     # Arrays may have been computed, and differ in the last digit on another machine.
     if not parameter.trainable and parameter.shape.ndims == 0:
         text += f" at {parameter.numpy():.6g}"
-    return text if parameter.prior is None else f"{text}, prior {_describe(parameter.prior)}"
+    prior = getattr(parameter, "prior", None)
+    return text if prior is None else f"{text}, prior {_describe(prior)}"
 
 
 def _settings(part: Module) -> Mapping[str, Any]:

@@ -127,7 +127,8 @@ def fit(
     :param checkpoint_dir: where the two latest checkpoints are kept. A call that finds a run there
         goes on with it, from the latest that is not damaged; a finished one gives its result at
         once. Step sizes and jitter may be others than before, so that a run that failed can go on;
-        all else must be the same, the order of a dataset's rows too (no `shuffle()`: they are shuffled here).
+        all else must be the same, the order of a dataset's rows too (no `shuffle()`: they are shuffled here),
+        and the model's plain settings, priors and fixed numbers.
         Of a stream, the first piece, the number of rows and files' names and sizes are compared. One process
         at a time.
     :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too.

@@ -203,3 +203,9 @@ def _assert_slopes(
         np.testing.assert_allclose(
             np.sum(slope * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8
         )
+
+
+def test_whole_degrees_of_freedom_are_real_numbers() -> None:
+    whole = Bartlett(5, 2).sample(3, seed=[1, 2])
+    real = Bartlett(np.float64(5.0), 2).sample(3, seed=[1, 2])
+    np.testing.assert_array_equal(whole, real)

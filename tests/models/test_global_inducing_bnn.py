@@ -18,6 +18,7 @@ import gpflow_deep as gd
 from gpflow_deep.layers import BayesianConv2D, BayesianDense, GPLayer
 from gpflow_deep.layers.bayesian import (
     Activation,
+    AveragePool2D,
     Flatten,
     GroupNormalization,
     MaxPool2D,
@@ -409,6 +410,10 @@ def test_compiled_by_xla() -> None:
     assert_close(loss(), model.training_loss((X, Y)), rtol=1e-7)
 
 
+def _gp_on_three_features(kernel: Any, mean_function: Any = None) -> list[Any]:
+    return [BayesianDense(3), Activation(), GPLayer(kernel, None, 1, mean_function)]
+
+
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
@@ -467,6 +472,25 @@ def test_compiled_by_xla() -> None:
             "expected no local_reparameterisation below a layer",
         ),
         ({"pseudo_outputs": Y[:3]}, ValueError, r"pseudo_outputs: expected shape \[6, 1\]"),
+        (
+            {"layers": _gp_on_three_features(gpflow.kernels.RBF(lengthscales=[1.0, 1.0]))},
+            ValueError,
+            "kernel: SquaredExponential .* does not fit inputs of dimension 3",
+        ),
+        (
+            {"layers": _gp_on_three_features(gpflow.kernels.RBF(active_dims=[3]))},
+            ValueError,
+            "kernel: SquaredExponential .* does not fit inputs of dimension 3",
+        ),
+        (
+            {
+                "layers": _gp_on_three_features(
+                    gpflow.kernels.RBF(), gpflow.functions.Linear(np.ones([2, 1]))
+                )
+            },
+            ValueError,
+            "mean_function: Linear does not fit inputs of dimension 3",
+        ),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], error: type, message: str) -> None:
@@ -514,3 +538,100 @@ def test_a_layer_twice() -> None:
 def test_inputs_of_another_dimension() -> None:
     with pytest.raises(ValueError, match=r"Xnew: expected \[..., 2\]"):
         _model().predict_f(XNEW[:, :1])
+
+
+def test_inputs_of_another_dimension_than_gps_alone_have() -> None:
+    layer = GPLayer(gpflow.kernels.RBF(), None, 1)
+    model = gd.models.GlobalInducingBNN([layer], gpflow.likelihoods.Gaussian(), X[:6])
+    for predictor in (model, model.posterior()):
+        with pytest.raises(ValueError, match=r"Xnew: expected \[..., 2\]"):
+            predictor.predict_f_mixture(np.ones([6, 4]))
+    with pytest.raises(ValueError, match=r"expected \[..., 2\]"):
+        model.predict_log_density((np.ones([4, 1]), np.ones([4, 1])))
+
+
+def _images(size: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    return rng.normal(size=[8, size, size, 3]), rng.integers(2, size=[8, 1])
+
+
+def test_a_convolution_of_one_position_is_a_dense_layer() -> None:
+    """It draws its weights all the same, where the dense layer of many inputs draws their values."""
+    images, labels = _images(2)
+    likelihood = gpflow.likelihoods.Softmax(2)
+    first = [BayesianConv2D(4, 2, stride=2)], [Flatten(), BayesianDense(4)]
+    models = [
+        gd.models.GlobalInducingBNN(
+            [*layers, Activation(), Flatten(), BayesianDense(2)],
+            likelihood,
+            images[:4],
+            estimator="monte_carlo",
+        )
+        for layers in first
+    ]
+    convolved, dense = (model._inducing_shapes(3, 1, training=True) for model in models)
+    assert convolved == [[3, 4, 13]] and dense == [[3, 4, 13], [3, 4, 4]]
+    data = images.reshape(8, -1), labels
+    assert all(np.isfinite(model.elbo(data)) for model in models)
+    divergences = [model._draw_chain(1, [1, 2], 2).divergences[0] for model in models]
+    assert_close(*divergences)
+
+
+@pytest.mark.parametrize(
+    "posterior, message",
+    [
+        (partial(GlobalInducingWeights, precision="full"), "precision: expected 'shared' or"),
+        (LocalInducingWeights, "another one than LocalInducingWeights for a convolution"),
+    ],
+)
+def test_posteriors_that_convolutions_do_not_have(posterior: Any, message: str) -> None:
+    images, _ = _images(2)
+    layers = [BayesianConv2D(4, 2, stride=2), Flatten(), BayesianDense(2)]
+    with pytest.raises(ValueError, match=message):
+        gd.models.GlobalInducingBNN(
+            layers,
+            gpflow.likelihoods.Softmax(2),
+            images[:4],
+            posterior=[posterior, GlobalInducingWeights],
+        )
+
+
+def test_outputs_without_variance_have_a_gradient() -> None:
+    """Of a patch of zeros, without a bias, a unit's output is zero for all weights."""
+    images, labels = _images(6)
+    images[:, [0, 1, 4, 5]] = images[:, :, [0, 1, 4, 5]] = 0.0
+    layers = [BayesianConv2D(2, 3, bias=False), AveragePool2D(2), Activation("tanh")]
+    model = gd.models.GlobalInducingBNN(
+        [*layers, Flatten(), BayesianDense(2)],
+        gpflow.likelihoods.Softmax(2),
+        input_shape=images.shape[1:],
+        posterior=LOCALLY,
+    )
+    loss = model.training_loss_closure((images.reshape(8, -1), labels), compile=False)
+    with tf.GradientTape() as tape:
+        value = loss()
+    for gradient in tape.gradient(value, model.trainable_variables):
+        assert np.isfinite(gradient).all()
+
+
+def test_predictions_of_images_are_in_parts_by_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many channels take as many fewer rows at a time; the numbers are the same."""
+    images, labels = _images(6)
+    model = gd.models.GlobalInducingBNN(
+        [BayesianConv2D(5, 3), Activation(), Flatten(), BayesianDense(2)],
+        gpflow.likelihoods.Softmax(2),
+        images[:4],
+        num_prediction_samples=10,
+    )
+    rows = images.reshape(8, -1)
+    whole = model.predict_y(rows)[0], model.predict_log_density((rows, labels))
+    monkeypatch.setattr(gd.numerics.parts, "_NUMBERS", 6 * 6 * 5 * 10 * 3)
+    assert model._part_size(model._prediction(model._prepare(), None, None)) == 3
+    assert_close((model.predict_y(rows)[0], model.predict_log_density((rows, labels))), whole)
+
+
+def test_noise_is_named_by_its_shapes() -> None:
+    model = _model(estimator="monte_carlo")
+    noise = model.draw_noise(len(XNEW))
+    with pytest.raises(ValueError, match=r"noise: expected tensors of shapes \[S, "):
+        model.predict_f(XNEW, noise=[*noise, *noise])

@@ -386,6 +386,10 @@ def test_augmentations_that_are_none() -> None:
         minibatches((X, X), 2, 0, 0, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"augmentation: expected rows .*float64 \(2,\).*got"):
         minibatches((X, X), 2, 0, 0, lambda X, Y, seed: (X[:, :1], Y))
+    with pytest.raises(ValueError, match=r"augmentation: expected the rows as a pair \(X, Y\)"):
+        minibatches((X, X), 2, 0, 0, lambda X, Y, seed: X)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match=r"augmentation: expected .* pair \(X, Y\), got None"):
+        minibatches((X, X), 2, 0, 0, lambda X, Y, seed: None)  # type: ignore[arg-type, return-value]
 
 
 def test_missing_outputs_are_trained_around() -> None:
