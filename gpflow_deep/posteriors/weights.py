@@ -47,8 +47,13 @@ class WeightSpec(NamedTuple):
     fan_in: int  # D
     num_inducing: int = 0  # M; 0 where there are no inducing inputs
     num_positions: int = 1  # of the output of one point, at each of which the units have an output
-    is_convolution: bool = False
     seed: int = 0  # of initial values
+    is_convolution: bool = False  # which may have one position alone
+
+    @property
+    def convolves(self) -> bool:
+        """Whether the units have their outputs at positions."""
+        return self.is_convolution or self.num_positions > 1
 
 
 class WeightConditional(Protocol):
@@ -252,7 +257,7 @@ class GlobalInducingWeights(WeightPosterior):
         name: str | None = None,
     ) -> None:
         super().__init__(spec, name=name)
-        if precision == "full" and spec.is_convolution:
+        if precision == "full" and spec.convolves:
             raise ValueError("precision: expected 'shared' or 'separate' for images, got 'full'.")
         if not spec.num_inducing:
             raise ValueError(f"inducing_inputs: expected some for {type(self).__name__}, got None.")
@@ -263,7 +268,7 @@ class GlobalInducingWeights(WeightPosterior):
             num_positions=spec.num_positions,
             seed=spec.seed,
         )
-        self._in_function_space = not spec.is_convolution and spec.num_inducing < spec.fan_in
+        self._in_function_space = not spec.convolves and spec.num_inducing < spec.fan_in
 
     def noise_shapes(self, num_samples: int | None) -> list[list[int | None]]:
         shapes = super().noise_shapes(num_samples)
@@ -305,7 +310,7 @@ class LocalInducingWeights(GlobalInducingWeights):
         name: str | None = None,
     ) -> None:
         _check_spec(spec)
-        if spec.is_convolution:
+        if spec.convolves:
             raise ValueError(
                 "posterior: expected another one than LocalInducingWeights for a convolution."
             )
