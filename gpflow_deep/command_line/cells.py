@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-__all__ = ["booleans", "date_order", "days", "is_missing", "notations", "numbers"]
+__all__ = ["booleans", "date_order", "days", "found_numbers", "is_missing", "numbers"]
 
 _NO_LABEL = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
 _MISSING = _NO_LABEL | {"-", ".", "none", "nil", "missing"}
@@ -48,8 +48,22 @@ def numbers(cells: pd.Series, decimal_comma: bool = False, thousands: bool = Fal
     return values.where(np.isfinite(values))
 
 
-def notations(cells: pd.Series) -> Iterator[tuple[bool, bool]]:
-    """How numbers in the cells may be written, as :func:`numbers` takes it, the likeliest way first."""
+def found_numbers(cells: pd.Series, share: float = 1.0) -> tuple[tuple[bool, bool], pd.Series]:
+    """
+    The likeliest way in which numbers in the cells may be written, as :func:`numbers` takes it, and these.
+
+    :param share: of the cells that must be numbers then. Of cells that are not, no matter how they are read,
+        the last way is returned.
+    """
+    for notation in _notations(cells):
+        values = numbers(cells, *notation)
+        if values.notna().mean() >= share:
+            break
+    return notation, values
+
+
+def _notations(cells: pd.Series) -> Iterator[tuple[bool, bool]]:
+    """The likeliest first."""
     yield False, False
     text = _text(cells)
     comma = text.str.contains(",", regex=False)

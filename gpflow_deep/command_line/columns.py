@@ -19,7 +19,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from .cells import booleans, date_order, days, is_missing, notations, numbers
+from .cells import booleans, date_order, days, found_numbers, is_missing, numbers
 from .tables import listed
 
 __all__ = ["Column", "Recipe", "row_number", "written"]
@@ -196,13 +196,12 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     values = booleans(there)
     if values.notna().all():
         return Column(name, "boolean", float(values.mode()[0]), any_missing)
-    for notation in notations(there):
-        values = numbers(there, *notation)
-        if values.notna().mean() >= _MOSTLY:
-            strange = list(there[values.isna()].unique())
-            if strange:
-                return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
-            return Column(name, "number", float(values.median()), any_missing, (), *notation)
+    notation, values = found_numbers(there, _MOSTLY)
+    if values.notna().mean() >= _MOSTLY:
+        strange = list(there[values.isna()].unique())
+        if strange:
+            return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
+        return Column(name, "number", float(values.median()), any_missing, (), *notation)
     order = date_order(there)
     values = days(there, order or "")
     if order is None and values.notna().all():

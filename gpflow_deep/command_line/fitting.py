@@ -14,7 +14,7 @@ import pandas as pd
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .cells import is_missing, notations, numbers
+from .cells import found_numbers, is_missing, numbers
 from .columns import Recipe, row_number, written
 from .tables import listed
 
@@ -133,10 +133,8 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
     :param task: "regression" or "classification", or "auto".
     :raises ValueError: for text where numbers were asked for.
     """
-    for notation in notations(cells):
-        values = numbers(cells, *notation)
-        if is_number := bool(values.notna().all()):
-            break
+    notation, values = found_numbers(cells)
+    is_number = values.notna().all()
     if task == "regression" and not is_number:
         raise ValueError(
             f"target {cells.name!r}: expected numbers for regression, got"
@@ -157,10 +155,6 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
     few = f" of {different} values; --task classification takes them for labels" if whole else ""
     why = f"the target is {'whole ' if whole else ''}numbers{few}{written(*notation)}"
     return Task("regression", why, *notation)
-
-
-def _are_numbers(cells: pd.Series) -> bool:
-    return any(numbers(cells, *notation).notna().all() for notation in notations(cells))
 
 
 def fit_table(
@@ -186,7 +180,7 @@ def fit_table(
     if target in exclude:
         raise ValueError(f"exclude: expected columns besides the target, got {target!r}.")
     there = ~is_missing(table[target])
-    if task != "regression" and not _are_numbers(table[target][there]):
+    if task != "regression" and found_numbers(table[target][there])[1].isna().any():
         there = ~is_missing(table[target], labels=True)
     if not there.all():
         tell(f"{(~there).sum()} rows without a target are left out.")

@@ -22,6 +22,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 
 from ..numerics.draws import digital_shift, even_normals
+from ..numerics.linalg import standard_deviation
 from .log_probs import inherits, log_prob
 
 __all__ = [
@@ -128,9 +129,7 @@ def _inputs(likelihood: Likelihood, X: tf.Tensor, copies: int) -> tf.Tensor:
 def _at_nodes(likelihood: MonteCarloLikelihood, Fmu: tf.Tensor, Fvar: tf.Tensor) -> tf.Tensor:
     """The latent functions at the nodes, [Q, N, P]."""
     nodes = _nodes(likelihood.num_monte_carlo_points, Fmu.shape[-1])
-    # Of a variance of zero the root has no gradient.
-    least = np.finfo(Fmu.dtype.as_numpy_dtype).eps ** 1.5
-    return Fmu + tf.sqrt(tf.maximum(Fvar, least)) * tf.cast(nodes, Fmu.dtype)[:, None, :]
+    return Fmu + standard_deviation(Fvar) * tf.cast(nodes, Fmu.dtype)[:, None, :]
 
 
 def _nodes(least: int, num_functions: int) -> tf.Tensor:

@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..numerics.linalg import standard_deviation
+
 __all__ = ["expectation", "log_expectation"]
 
 Function = Callable[[tf.Tensor], tf.Tensor]
@@ -85,9 +87,7 @@ class _Normal:
     """f at standardised values z [Q, N, P]."""
 
     def __init__(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
-        # Of a variance of zero the root has no gradient.
-        least = np.finfo(mean.dtype.as_numpy_dtype).eps ** 1.5
-        self._mean, self._scale = mean, tf.sqrt(tf.maximum(variance, least))
+        self._mean, self._scale = mean, standard_deviation(variance)
 
     def at(self, z: tf.Tensor) -> tf.Tensor:
         return self._mean + self._scale * z

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow.base import Module, TensorType
 from gpflow.likelihoods import Likelihood
@@ -15,6 +14,7 @@ from ..layers import GPLayer
 from ..layers.bayesian import BayesianLayer, NetworkLayer, random_layers
 from ..layers.bayesian import walk as walk_network
 from ..numerics.draws import standard_normals
+from ..numerics.linalg import standard_deviation
 from ..posteriors.base import Conditional
 from ..posteriors.explained import independent_covariances
 from ..posteriors.weights import GlobalInducingWeights
@@ -355,9 +355,7 @@ class _GivenWeights(Passage):
         if noise is None:
             return mean
         noise = tf.reshape(noise, [-1, *tf.unstack(tf.shape(mean)[1:])])
-        # Of a variance of zero, where all inputs of a unit are, the root has no gradient.
-        least = np.finfo(variance.dtype.as_numpy_dtype).eps ** 1.5
-        return mean + tf.sqrt(tf.maximum(variance, least)) * noise
+        return mean + standard_deviation(variance) * noise
 
 
 _INTEGRATED_OUT = object()

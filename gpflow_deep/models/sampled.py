@@ -17,7 +17,7 @@ from ..layers.gp_layer import check_inducing_variables
 from ..likelihoods import predict_log_density, variational_expectations
 from ..likelihoods.monte_carlo import new_nodes
 from ..numerics.draws import standard_normals
-from ..numerics.parts import ROWS, in_parts
+from ..numerics.parts import in_parts, part_size
 from ..numerics.warning import complex_casts_unsaid, warn_caller
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
@@ -351,7 +351,7 @@ class SampledDeepGP(DrawingDeepGPModel):
         def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return self._marginals(walk(self.layers, self._passage(prepared), X, noise)[-1])[:1]
 
-        size = max(1, ROWS // (self.inducing_posterior.num_kept * C))
+        size = part_size(self.inducing_posterior.num_kept * C)
         means = in_parts(part, [X], size, 1, axis=1)[0]
         return tf.reshape(means, [R, C, tf.shape(X)[0], self._output_dim])
 

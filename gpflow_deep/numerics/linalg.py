@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "solve_rows",
     "squared_distances",
     "squared_norms",
+    "standard_deviation",
     "triangular_grams",
     "weighted_grams",
 ]
@@ -131,6 +133,12 @@ def squared_norms(X: tf.Tensor) -> tf.Tensor:
         )
 
     return norms(X)
+
+
+def standard_deviation(variance: tf.Tensor) -> tf.Tensor:
+    """The root of a variance; one of zero, of which it has no gradient, counts as one far below rounding."""
+    least = np.finfo(variance.dtype.as_numpy_dtype).eps ** 1.5
+    return tf.sqrt(tf.maximum(variance, least))
 
 
 def squared_distances(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:

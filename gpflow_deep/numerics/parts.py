@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-__all__ = ["ROWS", "in_parts", "part_size"]
+__all__ = ["in_parts", "part_size"]
 
 #: How many sampled inputs a prediction carries through the layers at once.
-ROWS = 16_384
+_ROWS = 16_384
 #: And how many numbers these may be in a layer: rows are fewer where a layer has thousands of units.
 _NUMBERS = 2**24
 
@@ -21,7 +21,7 @@ def part_size(num_samples: int, width: int = 1) -> int:
     :param num_samples: draws of each.
     :param width: numbers that a draw is in the widest layer.
     """
-    return max(1, min(ROWS, _NUMBERS // width) // num_samples)
+    return max(1, min(_ROWS, _NUMBERS // width) // num_samples)
 
 
 def in_parts(

@@ -14,7 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
 from ..numerics.compiled import compiled
-from ..numerics.parts import ROWS, in_parts
+from ..numerics.parts import in_parts, part_size
 from ..validation import check_positive_integer, check_seed
 from .condensing import learn_draws
 from .mixture import Mixture, Noise
@@ -159,7 +159,8 @@ class DeepGPPosterior(MixturePredictor, Module):
             prediction = self.model._prediction(prepared, *given)
             return partial(self._part, "log density", prediction, False)
 
-        (wanted,) = in_parts(log_density(None), [X, Y], max(1, ROWS // num_reference), 1)
+        size = part_size(num_reference, self._width)
+        (wanted,) = in_parts(log_density(None), [X, Y], size, 1)
         learned, difference = learn_draws(
             lambda X, Y, draws: log_density(draws)(X, Y)[0],
             X,
