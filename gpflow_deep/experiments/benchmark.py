@@ -34,6 +34,7 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
+from gpflow_deep.training.progress import fingerprint
 from gpflow_deep.validation import check_positive_integer
 from gpflow_deep.validation.files import check_writable
 
@@ -102,7 +103,7 @@ def run_all(
 
     Called again with the same arguments after a kill, it skips the finished runs and takes up the
     interrupted ones at their last checkpoints. A run that fails, for whatever reason, is reported and left
-    out, and so is one that another process is at.
+    out, and so is one that another process is at, or that was finished with other data of the same name.
 
     :param runs: what to do, begun in this order.
     :param output: file of JSON lines (see `Results`).
@@ -136,7 +137,15 @@ def run_all(
         for number, run in enumerate(runs, start=1):
             heading = f"[{number}/{len(runs)}] {run}"
             # Read again for every run: another process may have finished it meanwhile.
-            if any(record["key"] == run.key for record in results.read()):
+            before = [record for record in results.read() if record["key"] == run.key]
+            # Records of earlier versions do not say which data they are of.
+            if before and before[0].get("data") not in (None, _fingerprint(run.dataset)):
+                echo(
+                    f"{heading} failed: {results.path} has this run of other data called "
+                    f"{run.dataset}; write to another file, or remove its line."
+                )
+                failed.append(run)
+            elif before:
                 echo(f"{heading}: finished before")
                 shutil.rmtree(results.checkpoint_dir(run.key), ignore_errors=True)
             else:
@@ -187,7 +196,8 @@ def execute(
     interval, all of targets in original units, those of `standardised_scores`, and the final
     objective per training point, of standardised targets), `steps`, `stopped_early`, `seconds` (of
     training, its interrupted parts included, and testing), `peak_memory_mb` (of the process so far:
-    to compare memory, give each run a process of its own), `num_train`, `num_test` and `versions`.
+    to compare memory, give each run a process of its own), `num_train`, `num_test`, a checksum of the
+    `data` and `versions`.
     The points are the test points' `rows` in the data set, `Y`, predictive `mean` and `variance`,
     and `log_density`.
 
@@ -245,6 +255,7 @@ def execute(
         "peak_memory_mb": _peak_memory_mb(),
         "num_train": len(train),
         "num_test": len(split.test),
+        "data": _fingerprint(run.dataset),
         "versions": {"python": platform.python_version(), **_versions()},
     }
     points = {
@@ -255,6 +266,11 @@ def execute(
         "log_density": log_density,
     }
     return record, points
+
+
+def _fingerprint(name: str) -> str:
+    dataset = load(name)
+    return fingerprint([dataset.X, dataset.Y])
 
 
 def _rows(dataset: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

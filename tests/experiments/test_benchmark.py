@@ -144,6 +144,25 @@ def test_finished_runs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not any((tmp_path / "r.checkpoints").iterdir())
 
 
+def test_a_run_finished_with_other_data_of_the_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "r.jsonl"
+    monkeypatch.setenv("GPFLOW_DEEP_DATA", str(tmp_path))
+    arrays = {"X": np.linspace(0.0, 1.0, 30)[:, None], "Y": np.linspace(0.0, 2.0, 30)[:, None]}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    runs = plan(["toy-a"], datasets=["mine"])
+    assert _quiet(runs, output)[0] == []
+    assert "finished before" in _quiet(runs, output)[1][0]
+
+    arrays["Y"][3] += 1e-6
+    np.savez(tmp_path / "mine.npz", **arrays)
+    failed, lines = _quiet(runs, output)
+    assert failed == runs
+    assert "has this run of other data called mine; write to another file" in lines[0]
+    assert len(Results(output).read()) == 1
+
+
 @pytest.mark.parametrize(
     "error", [TrainingError, ValueError, OSError, MemoryError, tf.errors.InvalidArgumentError]
 )
