@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from .evidence import condition, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .labels import grow_label_forest
-from .limits import Limits
+from .limits import limits_of
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
@@ -42,6 +43,8 @@ _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
 _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
+_FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
+_FEWEST_OBSERVATIONS = 0.1  # a row, below which weights may be meant as shares
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
@@ -121,10 +124,12 @@ class DeepGPEstimator(BaseEstimator):
         self._check_parameters()
         self.random_seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         again = self.warm_start and hasattr(self, "members_")
+        if again:
+            self._check_shapes_again(X.shape[1], num_outputs)
         classes = self._is_classifier()
         if not again:
-            self.input_limits_ = self._limits(X, "X")
-            self.target_limits_ = None if classes else self._limits(Y, "y")
+            self.input_limits_ = limits_of(X, "X", getattr(self, "feature_names_in_", None))
+            self.target_limits_ = None if classes else limits_of(Y, "y")
         X = self.input_limits_.clip(X)
         Y = Y if self.target_limits_ is None else self.target_limits_.clip(Y)
         rows = distinct_rows(X, Y, weights)
@@ -144,6 +149,29 @@ class DeepGPEstimator(BaseEstimator):
                 self._rounding_variance(train),
                 budget,
             )
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What is fitted is as before where a fit fails or is interrupted."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _check_shapes_again(self, num_inputs: int, num_outputs: int) -> None:
+        before = self.members_[0]
+        for name, now, expected in (
+            ("X", num_inputs, before.num_inputs),
+            ("y", num_outputs, before.num_outputs),
+        ):
+            if now != expected:
+                what = "classes" if name == "y" and self._is_classifier() else "columns"
+                raise ValueError(
+                    f"{name}: expected {expected} {what}, as in the fit that warm_start goes on from, got"
+                    f" {now}."
+                )
 
     def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
         """A scale for the targets on which they are more nearly Gaussian."""
@@ -171,9 +199,9 @@ class DeepGPEstimator(BaseEstimator):
         shallow: Sequence[str] = [self.model]
         deep = ""
         if self.model == "auto":
-            counts = np.array_equal(train.weights, np.rint(train.weights))
             enough = held_out is not None  # fewer rows are overfitted by a predictive objective
-            shallow, deep = candidates(likelihood, predictive=counts and enough)
+            predictive = enough and train.are_few_observations()
+            shallow, deep = candidates(likelihood, predictive=predictive)
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         of_labels: ExactGP | None = None
@@ -223,7 +251,9 @@ class DeepGPEstimator(BaseEstimator):
         if deep and held_out is not None:
             chosen = select(shallow, deep, fit, train, held_out, budget, self._tell)
         elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not self._is_classifier():
-            chosen = cross_validate([*shallow, deep], fit, train, self.random_seed_, self._tell)
+            short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
+            names = shallow if short else [*shallow, deep]
+            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell)
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None
@@ -295,6 +325,11 @@ class DeepGPEstimator(BaseEstimator):
         for name in ("time_limit", "jitter"):
             if getattr(self, name) is not None:
                 check_positive_number(getattr(self, name), name)
+        own = {"likelihood", "num_classes", "validation_fraction"} & set(self.settings or {})
+        if own:
+            raise ValueError(
+                f"settings: expected none that the estimator has itself, got {', '.join(sorted(own))}."
+            )
         unknown = set(self.settings or {}) - set(asdict(Settings()))
         if unknown:
             raise ValueError(
@@ -307,22 +342,14 @@ class DeepGPEstimator(BaseEstimator):
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
-        return weights
-
-    def _limits(self, array: np.ndarray, name: str) -> Limits:
-        """The limits of the columns, with a warning for each that has values beyond them."""
-        limits = Limits.fit(array)
-        beyond = limits.beyond(array)
-        names = getattr(self, "feature_names_in_", None) if name == "X" else None
-        for column in np.flatnonzero(beyond):
-            what = f"column {names[column]!r}" if names is not None else f"column {column}"
+        if weights.sum() < _FEWEST_OBSERVATIONS * len(weights):
             warnings.warn(
-                f"{name}, {what}: {beyond[column]} of {len(array)} values are more than 100 standard"
-                " deviations, by the quartiles, from the median, and are taken for the nearest that is not"
-                f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them.",
-                stacklevel=4,
+                f"sample_weight: {len(weights)} rows are {weights.sum():g} observations in all, of which"
+                " little can be learned: a weight says how many observations a row is. Where they are to be"
+                " relative, divide them by their mean.",
+                stacklevel=3,
             )
-        return limits
+        return weights
 
     def _split(self, rows: Rows, classes: bool) -> tuple[Rows, Rows | None]:
         if self.validation_fraction == 0.0 or len(rows.X) < _FEWEST_ROWS:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -40,20 +41,21 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         :param sample_weight: how many observations each row is, at least 0, [N].
         :raises ValueError: for data or parameters that cannot work.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        encoder = LabelEncoder().fit(y)
-        self.classes_ = encoder.classes_
-        weights = self._checked_weights(sample_weight, X)
-        counted = np.ones(len(y), bool) if weights is None else weights > 0
-        if len(np.unique(y[counted])) < 2:
-            raise ValueError(
-                f"y: expected at least two classes with weight above zero, got one class:"
-                f" {y[counted][:1].tolist() or 'none'}."
-            )
-        codes = encoder.transform(y).astype(np.float64)[:, None]
-        self._fit(X, codes, weights, len(self.classes_))
+        with self._all_or_nothing():
+            X, y = validate_data(self, X, y, dtype=np.float64)
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            encoder = LabelEncoder().fit(y)
+            self.classes_ = encoder.classes_
+            weights = self._checked_weights(sample_weight, X)
+            counted = np.ones(len(y), bool) if weights is None else weights > 0
+            if len(np.unique(y[counted])) < 2:
+                raise ValueError(
+                    f"y: expected at least two classes with weight above zero, got one class:"
+                    f" {y[counted][:1].tolist() or 'none'}."
+                )
+            codes = encoder.transform(y).astype(np.float64)[:, None]
+            self._fit(X, codes, weights, len(self.classes_))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -79,14 +81,16 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         """
         Log probability of the labels, [N].
 
-        :raises ValueError: for labels that the fit had not.
+        :raises ValueError: for labels that the fit had not, or not one a row.
         """
         check_is_fitted(self)
-        columns = np.searchsorted(self.classes_, y)
-        found = self.classes_[np.minimum(columns, len(self.classes_) - 1)] == np.asarray(y)
-        if not np.all(found):
+        y = column_or_1d(y)
+        check_consistent_length(X, y)
+        known = {label: column for column, label in enumerate(self.classes_.tolist())}
+        columns = np.array([known.get(label, -1) for label in y.tolist()])
+        if (columns < 0).any():
             raise ValueError(
-                f"y: expected labels among {list(self.classes_)}, got {np.asarray(y)[~found][0]!r}."
+                f"y: expected labels among {list(self.classes_)}, got {y[columns < 0][0]!r}."
             )
         return np.take_along_axis(self.predict_log_proba(X), columns[:, None], axis=1)[:, 0]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from .calibration import Errors
 from .error_forest import ErrorForest
 from .labels import Labels, class_probabilities
 from .rows import Mixture
-from .tails import Tails
+from .tails import Tails, with_student_t_noise
 
 __all__ = ["FittedModel", "precision", "variables_of"]
 
@@ -29,19 +30,64 @@ _ERRORS, _LABELS = ".errors.", ".labels."  # before the names of their arrays
 _ROWS = 1000  # predicted at a time, so that memory does not grow with them
 
 
-@contextmanager
-def precision(float_name: str, jitter: float | None) -> Iterator[None]:
+class _Defaults:
+    """
+    GPflow's default float and jitter are those of the process: threads that want the same ones have them
+    together, others wait for these.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._own = threading.local()
+        self._inside = 0  # threads
+        self._set: tuple[type, float] | None = None  # for these
+        self._outside = gpflow.config.config()
+
+    @contextmanager
+    def set_to(self, float_name: str, jitter: float | None) -> Iterator[None]:
+        if getattr(self._own, "inside", False):  # wants what it has
+            yield
+            return
+        self._enter(np.dtype(float_name).type, jitter)
+        self._own.inside = True
+        try:
+            yield
+        finally:
+            self._own.inside = False
+            self._leave()
+
+    def _enter(self, float_type: type, jitter: float | None) -> None:
+        with self._changed:
+            if not self._inside:
+                self._outside = gpflow.config.config()
+            jitter = self._outside.jitter if jitter is None else jitter
+            wanted = float_type, jitter
+            self._changed.wait_for(lambda: not self._inside or self._set == wanted)
+            if not self._inside:
+                self._outside, self._set = gpflow.config.config(), wanted
+                gpflow.config.set_default_float(float_type)
+                gpflow.config.set_default_jitter(jitter)
+            self._inside += 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            if not self._inside:
+                gpflow.config.set_config(self._outside)
+                self._changed.notify_all()
+
+
+_DEFAULTS = _Defaults()
+
+
+def precision(float_name: str, jitter: float | None) -> AbstractContextManager[None]:
     """
     For a while, GPflow's default float and jitter.
 
     :param float_name: "float32" or "float64".
     :param jitter: ``None`` for GPflow's own.
     """
-    with gpflow.config.as_context():
-        gpflow.config.set_default_float(np.dtype(float_name).type)
-        if jitter is not None:
-            gpflow.config.set_default_jitter(jitter)
-        yield
+    return _DEFAULTS.set_to(float_name, jitter)
 
 
 @dataclass(eq=False)
@@ -84,33 +130,41 @@ class FittedModel:
 
     def predict_y_mixture(self, X: np.ndarray) -> Mixture:
         """Components of new observations: means [S, N, P], variances [S, N, P], log weights [S]."""
+        if self.settings.likelihood == "student-t":
+            noise = self.model.likelihood
+            functions = self.predict_f_mixture(X)
+            return with_student_t_noise(functions, float(noise.scale.numpy()), float(noise.df))
         if self.errors is None:
             return self._in_parts("predict_y_mixture", X)
         return self.errors.mixture(X, *self.gaussian(X))
 
     def log_density(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Log density of new observations, [N]."""
-        if self.errors is not None:
-            return metrics.log_density(Y, *self.predict_y_mixture(X))
         if self.labels is not None:
             codes = Y.astype(np.intp)
             return np.log(np.take_along_axis(self.class_probabilities(X), codes, axis=1))[:, 0]
+        parts = zip(_parts(X), _parts(Y), strict=True)
+        if self.errors is not None:
+            densities = [metrics.log_density(y, *self.predict_y_mixture(x)) for x, y in parts]
+            return np.concatenate(densities)
         with precision(self.float_name, self.jitter):
             posterior = self._cached()
             return np.concatenate(
-                [
-                    np.asarray(posterior.predict_log_density((x, y)))
-                    for x, y in zip(_parts(X), _parts(Y), strict=True)
-                ]
+                [np.asarray(posterior.predict_log_density(part)) for part in parts]
             )
 
     def class_probabilities(self, X: np.ndarray) -> np.ndarray:
         """Of a model of classes, [N, C]."""
         seed = self.seed % 2**16
-        if self.labels is None:
-            return class_probabilities(*self.predict_f_mixture(X), seed)
-        labels = [self.labels.probabilities(x, *self.gaussian(x), seed) for x in _parts(X)]
-        return np.concatenate(labels)
+        labels = self.labels
+        return np.concatenate(
+            [
+                class_probabilities(*self.predict_f_mixture(x), seed)
+                if labels is None
+                else labels.probabilities(x, *self.gaussian(x), seed)
+                for x in _parts(X)
+            ]
+        )
 
     def gaussian(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of new observations, both [N, P], of a model that has one component."""

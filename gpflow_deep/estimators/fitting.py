@@ -73,6 +73,8 @@ def fit_family(
     started = time.perf_counter()
     preset = get(name)
     settings = preset.settings(settings)
+    if settings.likelihood == "softmax":  # some of whose classes may have no row here
+        settings = replace(settings, num_classes=num_outputs)
     tf.random.set_seed(seed)
     errors: Errors | None = None
     labels: Labels | None = None

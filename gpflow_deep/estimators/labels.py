@@ -18,7 +18,7 @@ from .rows import Predicted
 
 __all__ = ["Labels", "Link", "class_probabilities", "grow_label_forest", "link_of"]
 
-_DRAWS = 128  # of the functions of a component, at each row
+_DRAWS, _LEAST_DRAWS = 128, 16  # of the functions at each row: of one component, of each of many
 _FEWER_DRAWS = 32  # to learn by
 _FLOOR = 1e-3  # GPflow's link keeps probabilities off 0 and 1
 _ITERATIONS = 200
@@ -44,9 +44,12 @@ def class_probabilities(
         second = np.tensordot(weights, ndtr(means / np.sqrt(1.0 + variances)), 1)
         second = _FLOOR + (1.0 - 2.0 * _FLOOR) * second
         return np.hstack([1.0 - second, second])
-    (draws,) = quasi_normals(_DRAWS, [means.shape[-1]], seed)
+    S, _, T = means.shape
+    # Successive Sobol points, a power of two of them, are even by themselves: every component has its own.
+    number = max(2 ** int(np.log2(max(_DRAWS // S, 1))), _LEAST_DRAWS)
+    draws = quasi_normals(S * number, [T], seed)[0].reshape(S, number, T).swapaxes(0, 1)[:, :, None]
     deviations = np.sqrt(variances)
-    average = sum(softmax(means + z * deviations, axis=-1) for z in draws) / _DRAWS
+    average = sum(softmax(means + z * deviations, axis=-1) for z in draws) / number
     probabilities: np.ndarray = np.tensordot(weights, average, 1)
     return probabilities
 

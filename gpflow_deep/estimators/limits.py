@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "limits_of"]
 
 _FAR = 100.0  # distances from the median, in units of a normal distribution's standard deviation
 _QUARTILES_TO_SD = 1.349  # between the quartiles of a normal distribution
@@ -48,3 +50,24 @@ class Limits:
     def beyond(self, array: np.ndarray) -> np.ndarray:
         """How many values of each column are out of the limits, [D]."""
         return np.sum((array < self.low) | (array > self.high), axis=0)
+
+
+def limits_of(array: np.ndarray, name: str, columns: Sequence[str] | None = None) -> Limits:
+    """
+    The limits of the columns, with a warning for each that has values beyond them.
+
+    :param array: [N, D].
+    :param name: of the argument that it is.
+    :param columns: their names, if they have any.
+    """
+    limits = Limits.fit(array)
+    beyond = limits.beyond(array)
+    for column in np.flatnonzero(beyond):
+        what = f"column {columns[column]!r}" if columns is not None else f"column {column}"
+        warnings.warn(
+            f"{name}, {what}: {beyond[column]} of {len(array)} values are more than 100 standard"
+            " deviations, by the quartiles, from the median, and are taken for the nearest that is not"
+            f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them.",
+            stacklevel=4,
+        )
+    return limits

@@ -14,12 +14,14 @@ import json
 import os
 from collections.abc import Mapping
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from gpflow_deep.validation.files import check_writable
 
@@ -83,7 +85,9 @@ def save(
     :param overwrite: whether an earlier file may be replaced.
     :param notes: more to keep with it, of what JSON has: `load_notes` returns it.
     :raises FileExistsError: as `check_output` says.
+    :raises sklearn.exceptions.NotFittedError: where there is nothing to save.
     """
+    check_is_fitted(estimator)
     check_output(path, overwrite)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +171,7 @@ def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.nda
     members = [member.state() for member in estimator.members_]
     params = estimator.get_params(deep=False)
     # A generator has no name to be found by again.
-    if not isinstance(params["random_state"], int | None):
+    if not isinstance(params["random_state"], Integral | None):
         params["random_state"] = None
     arrays = {
         f"{index}{path}": array
@@ -200,10 +204,12 @@ def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.nda
 
 
 def _plain(value: Any) -> Any:
-    """numpy's values and mappings as JSON has them."""
+    """numpy's values, mappings and paths as JSON has them."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _estimator(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> DeepGPEstimator:

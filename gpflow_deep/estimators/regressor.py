@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from gpflow_deep import metrics
 from gpflow_deep.metrics.arrays import probability_array
 from gpflow_deep.numerics.factorisations import FactorisationError
+from gpflow_deep.validation import check_positive_integer
 
 from .base import DeepGPEstimator
 from .fitted import FittedModel
@@ -37,11 +38,13 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     weights). Where it predicts better, the errors of an exact GP follow a random forest of the inputs:
     their size, their shape, and what the GP misses, such as jumps. Where the sigma point process was at
     its best early, up to three more are fitted from other draws, and count as one with it. With fewer
-    than 200 rows none are held out: the exact GPs and a mean-field deep GP are compared by cross-
-    validation, and below 30 "auto" is an exact GP. Where weights are no counts, a mean-field deep GP
-    stands in for the sigma point process. Where targets are few numbers that come again, its noise is at
-    least that of rounding to them. Rows of the same input and target count as one of twice the weight;
-    the order of rows does not matter.
+    than 200 rows none are held out: the exact GPs and, where there are ten seconds, a mean-field deep GP
+    are compared by cross-validation, and below 30 "auto" is an exact GP. Where weights are no counts, or
+    large ones, a mean-field deep GP stands in for the sigma point process. Where targets are few numbers
+    that come again, its noise is at least that of rounding to them. Rows of the same input and target count
+    as one of twice the weight; the order of rows does not matter. Several columns of targets have one
+    kernel and one noise variance: where they differ much in smoothness or noise, fit each by itself
+    (scikit-learn's ``MultiOutputRegressor``).
 
     >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
     >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)
@@ -57,13 +60,15 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         long.
     :param validation_fraction: share of the rows held out (at least 50, at most 2000) to choose by.
     :param float: "float64" or "float32".
-    :param random_state: an integer for fits that can be repeated.
+    :param random_state: an integer for fits that can be repeated. A fit seeds TensorFlow's generator too.
     :param verbose: 1 for a line a family, 2 for progress bars too.
     :param kernel: "rbf", "matern12", "matern32" or "matern52"; by default the family's.
     :param likelihood: "gaussian", or "student-t" for outliers.
     :param jitter: on the diagonal of covariances; GPflow's default.
     :param settings: others of `gpflow_deep.presets.Settings` by name.
-    :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling.
+    :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling
+        (exact GPs, which are fitted in seconds, start anew). A fit that fails or is interrupted leaves the
+        estimator as it was.
     :param checkpoint_dir: where an interrupted `fit` is taken up by the same call.
     :param warp: with "auto" and one column of targets, whether they may be taken on another scale,
         :math:`\\sinh^{-1}((y - a) / b)`, where the evidence of an exact GP is clearly in favour: prices,
@@ -87,13 +92,20 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param sample_weight: how many observations each row is, at least 0, [N].
         :raises ValueError: for data or parameters that cannot work.
         """
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
-        y = np.asarray(y, np.float64)
-        self._flat_target_ = y.ndim == 1
-        Y = y[:, None] if self._flat_target_ else y
-        self._fit(X, Y, self._checked_weights(sample_weight, X), Y.shape[1])
+        with self._all_or_nothing():
+            X, y = validate_data(
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                multi_output=True,
+                y_numeric=True,
+                ensure_min_samples=2,
+            )
+            y = np.asarray(y, np.float64)
+            self._flat_target_ = y.ndim == 1
+            Y = y[:, None] if self._flat_target_ else y
+            self._fit(X, Y, self._checked_weights(sample_weight, X), Y.shape[1])
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -197,7 +209,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         """
         import tensorflow as tf
 
-        inputs = self._inputs(X)
+        inputs, n_samples = self._inputs(X), check_positive_integer(n_samples, "n_samples")
         rng = check_random_state(random_state)
         tf.random.set_seed(int(rng.randint(2**31 - 1)))
         counts = rng.multinomial(n_samples, self.weights_)

@@ -11,6 +11,8 @@ __all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
 _MOST_OFTEN = 4  # that rows are, on average, to be taken one by one
+_MOST_REPEATED = 10**6  # rows: more take minutes to place inducing inputs among
+_SAME = 1e-9  # of the range of values: what arithmetic makes of equal ones
 
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]  # means, variances [S, N, P], log weights [S]
@@ -32,13 +34,18 @@ class Rows(NamedTuple):
         The rows as often as they count, for objectives in which rows cannot be weighted.
 
         :param name: of the model, for the message.
-        :raises ValueError: where weights are not whole numbers.
+        :raises ValueError: where weights are not whole numbers, or of more than a million observations.
         """
         times = _times(self.weights)
         if times is None:
             raise ValueError(
                 f"sample_weight: expected whole numbers for {name!r}, whose objective is no sum over rows;"
                 " other models take any weights."
+            )
+        if times.sum() > _MOST_REPEATED:
+            raise ValueError(
+                f"sample_weight: expected at most {_MOST_REPEATED} observations for {name!r}, which takes"
+                f" them one by one, got {times.sum()}; other models take any weights."
             )
         rows = np.repeat(np.arange(len(self.X)), times)
         return Rows(self.X[rows], self.Y[rows], np.ones(len(rows)))
@@ -48,10 +55,21 @@ class Rows(NamedTuple):
         What rounding does to targets of few values that come again, such as whole numbers: d^2 / 12, with
         d the least distance of two. The least of all columns; zero where values do not come again.
         """
-        values = [np.unique(column) for column in self.Y.T]
-        if not all(1 < len(column) <= _FEW_VALUES * len(self.Y) for column in values):
-            return 0.0
-        return float(min(np.diff(column).min() for column in values)) ** 2 / 12.0
+        steps = []
+        for column in self.Y.T:
+            apart = np.diff(np.unique(column))
+            apart = apart[apart > _SAME * apart.sum()]
+            if not 1 < len(apart) + 1 <= _FEW_VALUES * len(self.Y):
+                return 0.0
+            steps.append(apart.min())
+        return float(min(steps)) ** 2 / 12.0
+
+    def are_few_observations(self) -> bool:
+        """Whether the weights are counts of observations few enough to be taken one by one."""
+        times = _times(self.weights)
+        if times is None:
+            return False
+        return bool(times.sum() <= max(_MOST_OFTEN * len(times), _MOST_REPEATED // 10))
 
 
 class Predicted(NamedTuple):
@@ -79,7 +97,7 @@ class Predicted(NamedTuple):
 def _times(weights: np.ndarray) -> np.ndarray | None:
     """How often rows are there, [N], where the weights are counts."""
     times = np.rint(weights).astype(int)
-    return times if np.allclose(times, weights) else None
+    return times if np.all(times > 0) and np.allclose(times, weights, atol=0.0) else None
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -203,16 +203,18 @@ def cross_validate(
 
         def scored(name: str = name) -> tuple[FittedModel, np.ndarray]:
             nonlocal to_come
-            density = np.zeros(len(rows.X))
+            density, seconds = np.zeros(len(rows.X)), 0.0
             for k in range(_FOLDS):
                 part = rows.take(np.flatnonzero(fold != k))
                 fitted = fit(name, part, None, label=f"fold-{k}", steps=_SHORT, time=1.0 / to_come)
                 out = rows.take(np.flatnonzero(fold == k))
                 density[fold == k] = fitted.log_density(out.X, out.Y)
+                seconds += fitted.report["seconds"]
                 to_come -= 1
             whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
             to_come -= 1
-            return whole, density
+            seconds += whole.report["seconds"]
+            return replace(whole, report={**whole.report, "seconds": seconds}), density
 
         tried.attempt(name, scored)
     return tried.mixed()

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import gammainc, gammaincinv, softmax
 
 from .rows import Mixture
 
-__all__ = ["Tails"]
+__all__ = ["Tails", "with_student_t_noise"]
 
 _FACTORS = (0.1, 1.0, 10.0)  # of the variances at the start
 _ITERATIONS = 100
+# Of draws of a Student-t's precision, those of the smallest the fewest: a density of 3 degrees of freedom is
+# then off by 1e-4 nats.
+_QUANTILES = np.array([0.0, 0.002, 0.01, 0.04, 0.12, 0.3, 0.55, 0.8, 1.0])
+_LEAST = 1e-12  # of usual errors, which of targets that are all one are none
 
 
 class Tails(NamedTuple):
@@ -34,7 +38,7 @@ class Tails(NamedTuple):
         :param counts: how many observations each row is, [N].
         :return: the average factor, and the mixture of what is left.
         """
-        usual = float(np.average(errors.mean(axis=1), weights=counts))
+        usual = max(float(np.average(errors.mean(axis=1), weights=counts)), _LEAST)
         factors = usual * np.array(_FACTORS)
         weights = np.full(len(factors), 1.0 / len(factors))
         for _ in range(_ITERATIONS):
@@ -66,8 +70,11 @@ class Tails(NamedTuple):
         Y: np.ndarray,
         rng: np.random.RandomState,
     ) -> np.ndarray:
-        """Of observations, from draws Y [S, N, P] of a Gaussian prediction of them."""
-        factors = rng.choice(self.factors, size=(*Y.shape[:2], 1), p=self.weights)
+        """
+        Of observations, from draws Y [S, N, P] of a Gaussian prediction of them: with one factor for all rows
+        of a draw, so that their covariance stays what it is.
+        """
+        factors = rng.choice(self.factors, size=(len(Y), 1, 1), p=self.weights)
         return means + np.sqrt(factors) * (Y - means)
 
     def moments(
@@ -75,3 +82,23 @@ class Tails(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean [N, P] and covariance over the rows [P, N, N] of such draws: the prediction's."""
         return means, covariance
+
+
+def with_student_t_noise(functions: Mixture, scale: float, df: float) -> Mixture:
+    """
+    Of observations, from the components of their functions: a Student-t is a scale mixture of Gaussians, of
+    which eight are taken here, each of the average variance of its share.
+
+    :param functions: means [S, N, P], variances [S, N, P], logarithms of weights [S].
+    :param scale: of the noise.
+    :param df: its degrees of freedom, above 2.
+    :return: of [8 S, N, P], with the variance of the Student-t.
+    """
+    means, variances, log_weights = functions
+    shape, shares = df / 2.0, np.diff(_QUANTILES)
+    below = gammainc(shape - 1.0, gammaincinv(shape, _QUANTILES))
+    inverse = shape / (shape - 1.0) * np.diff(below) / shares
+    noise = np.square(scale) * inverse[:, None, None, None]
+    own = np.log(shares)[:, None] + np.asarray(log_weights, np.float64)
+    wide = (variances + noise).reshape(-1, *means.shape[1:])
+    return np.tile(means, (len(shares), 1, 1)), wide.astype(means.dtype), own.ravel()

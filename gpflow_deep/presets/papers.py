@@ -31,7 +31,7 @@ from gpflow_deep.models import (
 
 from .amortized import ar1, ar2, ar2p, ar2pp
 from .fitc_ep import fitc_ep_1, fitc_ep_2, fitc_ep_3, fitc_gp
-from .parts import kernel_factory, likelihood_and_outputs
+from .parts import kernel_factory, likelihood_and_outputs, pseudo_targets
 from .registry import Builder, register
 from .sampled import build_sampled
 from .settings import Settings
@@ -109,18 +109,20 @@ for _name, _posterior, _settings in (
 @register("ober2021-global-inducing", defaults=_OBER)
 def _ober(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> GlobalInducingDeepGP:
     """Global inducing points as Ober & Aitchison 2021 ran them, every layer's kernel variance trained."""
-    U0, V = inducing_data(X, Y, settings.num_inducing, seed=seed)
+    likelihood, num_outputs = likelihood_and_outputs(Y, settings)
+    targets = pseudo_targets(Y, num_outputs, settings)
+    U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
     layers = build_layers(
         X,
         settings.hidden_dims(X.shape[1]),
-        Y.shape[1],
+        num_outputs,
         len(U0),
         kernel_factory=kernel_factory(settings, "rbf", fixed_variance=False),
         seed=seed,
     )
     return GlobalInducingDeepGP(
         layers,
-        likelihood_and_outputs(Y, settings)[0],
+        likelihood,
         U0,
         pseudo_outputs=V,
         num_samples=settings.num_samples,

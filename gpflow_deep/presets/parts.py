@@ -108,7 +108,7 @@ def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihoo
     The likelihood that settings name, and how many GPs the output layer has for it.
 
     :param Y: targets [N, P]; classes 0, 1, ... for "bernoulli" (P = 1) and "softmax" (P = 1), whose number
-        is the largest and one.
+        is the settings', or the largest and one.
     """
     variance = max(settings.likelihood_variance, 2.0 * settings.noise_floor)
     if settings.likelihood == "gaussian":
@@ -119,7 +119,7 @@ def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihoo
         return gpflow.likelihoods.StudentT(scale=variance**0.5), Y.shape[1]
     if settings.likelihood == "bernoulli":
         return gpflow.likelihoods.Bernoulli(), 1
-    num_classes = int(Y.max()) + 1
+    num_classes = settings.num_classes or int(Y.max()) + 1
     return gpflow.likelihoods.Softmax(num_classes), num_classes
 
 

@@ -90,6 +90,9 @@ class Settings:
         choices=("own", "exp", "softplus"),
     )
 
+    num_classes: int = _setting(
+        0, "Number of classes of softmax; 0: the largest in the data and one.", added=True
+    )
     tempering_steps: int = _setting(
         0,
         "Steps in which the weight of the divergence from the prior rises from a tenth to one; 0: none.",
@@ -97,7 +100,8 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction", "tempering_steps"}
+        may_be_zero = {"hidden_dim", "natural_gradient", "validation_fraction"}
+        may_be_zero |= {"num_classes", "tempering_steps"}
         for entry in fields(self):
             value = getattr(self, entry.name)
             if choices := entry.metadata["choices"]:

@@ -96,6 +96,17 @@ def test_probabilities_are_averages_of_the_softmax() -> None:
     np.testing.assert_allclose(found, expected, atol=0.01)
 
 
+def test_probabilities_of_many_components_share_their_draws() -> None:
+    """As near as for one, against many draws of each."""
+    rng = np.random.default_rng(1)
+    means, variances = rng.normal(size=(40, 6, 3)), rng.uniform(0.1, 2.0, size=(40, 6, 3))
+    draws = rng.normal(size=(4000, 1, 1, 3))
+    expected = softmax(means + draws * np.sqrt(variances), axis=-1).mean(axis=(0, 1))
+    found = class_probabilities(means, variances, np.full(40, -np.log(40.0)), seed=0)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
 def test_each_observation_is_predicted_from_the_others() -> None:
     """Rows that count twice, against the same rows twice, each left out by itself: dense algebra."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load, persistence, save
 from gpflow_deep.estimators.persistence import check_output, load_notes
@@ -217,3 +218,18 @@ def test_damaged_files(regressor: DeepGPRegressor, tmp_path: Path) -> None:
             continue
         # Bytes that do not matter, such as dates, there are too.
         np.testing.assert_array_equal(again.predict(_data()[0]), regressor.predict(_data()[0]))
+
+
+def test_parameters_that_json_has_not(tmp_path: Path) -> None:
+    options = {**_QUICK, "random_state": np.int64(4), "settings": {"batch_size": np.int64(9)}}
+    fitted = DeepGPRegressor("svgp", checkpoint_dir=tmp_path / "ck", **options).fit(*_data())
+    fitted.save(tmp_path / "fit")
+    again = load(tmp_path / "fit")
+    assert again.random_state == 4 and again.settings == {"batch_size": 9}
+    assert again.checkpoint_dir == str(tmp_path / "ck")
+
+
+def test_what_is_not_fitted_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        DeepGPRegressor().save(tmp_path / "fit")
+    assert not list(tmp_path.iterdir())

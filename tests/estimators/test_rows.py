@@ -90,3 +90,23 @@ def test_a_column_of_one_value_and_few_others_has_no_limits() -> None:
     X = np.zeros((50, 1))
     X[:3] = 1.0
     assert not Limits.fit(X).beyond(1e9 * X).any()
+
+
+def test_weights_are_counts_or_not() -> None:
+    X = np.arange(40.0)[:, None]
+    few, many = Rows(X, X, np.full(40, 2.0)), Rows(X, X, np.full(40, 1e4))
+    assert few.are_few_observations() and not many.are_few_observations()
+    for weight in (1e-10, 0.3, 1.5):
+        none = Rows(X, X, np.full(40, weight))
+        assert not none.are_few_observations()
+        train, held_out = hold_out(none, 0.25, 100, 0, classes=False)
+        assert len(train.X) == 30 and (held_out.weights == weight).all()
+    with pytest.raises(ValueError, match="sample_weight: expected at most 1000000 observations"):
+        Rows(X, X, np.full(40, 1e5)).repeated("dspp")
+
+
+def test_rounding_variance_of_numbers_that_arithmetic_made() -> None:
+    """0.3 is not 3 * 0.1."""
+    Y = np.tile(np.concatenate([np.arange(10) * 0.1, np.arange(10) / 10]), 10)[:, None]
+    assert len(np.unique(Y)) > 10
+    np.testing.assert_allclose(Rows(Y, Y, Y[:, 0]).rounding_variance(), 0.01 / 12.0)

@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, load
-from gpflow_deep.estimators.tails import Tails
+from gpflow_deep.estimators.tails import Tails, with_student_t_noise
 
 
 def _heavy(num_rows: int, seed: int) -> np.ndarray:
@@ -68,7 +69,7 @@ def test_exact_gps_have_tails_in_all_their_predictions(tmp_path: Path) -> None:
     _, sd = fitted.predict(X[:4], return_std=True)
     _, covariance = fitted.predict(X[:4], return_cov=True)
     np.testing.assert_allclose(np.diag(covariance), sd**2)
-    draws = fitted.sample_y(X[:4], 20_000, random_state=0)
+    draws = fitted.sample_y(X[:4], 100_000, random_state=0)
     np.testing.assert_allclose(draws.std(axis=1), sd, rtol=0.1)
     quantiles = fitted.predict_quantiles(X[:4], (0.01, 0.5, 0.99))
     np.testing.assert_allclose(
@@ -78,3 +79,57 @@ def test_exact_gps_have_tails_in_all_their_predictions(tmp_path: Path) -> None:
     again = load(tmp_path / "fit").predict_mixture(X)
     for ours, theirs in zip(again, (means, variances, log_weights), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_draws_have_the_covariance_of_the_prediction() -> None:
+    X = np.linspace(-2.0, 2.0, 60)[:, None]
+    y = np.sin(2.0 * X[:, 0]) + 0.05 * np.random.default_rng(3).standard_t(2.0, size=60)
+    fitted = DeepGPRegressor("gp", random_state=0).fit(X, y)
+    apart = np.linspace(2.5, 3.0, 4)[:, None]  # where functions are uncertain
+    _, covariance = fitted.predict(apart, return_cov=True)
+    draws = np.cov(fitted.sample_y(apart, 20_000, random_state=0))
+    np.testing.assert_allclose(draws, covariance, rtol=0.06)
+
+
+@pytest.mark.parametrize("df", [2.5, 3.0, 8.0])
+def test_student_t_as_a_mixture(df: float) -> None:
+    """Against its density and quantiles, and with a function of two components beside it."""
+    nothing = np.zeros([1, 1, 1])
+    means, variances, log_weights = with_student_t_noise((nothing, nothing, np.zeros(1)), 0.5, df)
+    y = np.linspace(-4.0, 4.0, 41)[:, None]
+    wide = [np.broadcast_to(array, (len(array), 41, 1)) for array in (means, variances)]
+    np.testing.assert_allclose(
+        metrics.log_density(y, *wide, log_weights),
+        stats.t.logpdf(y[:, 0], df, scale=0.5),
+        atol=0.06,
+    )
+    levels = np.array([0.01, 0.25, 0.5, 0.9])
+    np.testing.assert_allclose(
+        metrics.quantile(levels, means, variances, log_weights)[:, 0, 0],
+        stats.t.ppf(levels, df, scale=0.5),
+        rtol=0.02,
+        atol=1e-12,
+    )
+    functions = np.array([-1.0, 2.0])[:, None, None], np.array([0.1, 0.4])[:, None, None]
+    mixed = with_student_t_noise((*functions, np.log([0.2, 0.8])), 0.5, df)
+    mean, variance = metrics.mixture_moments(*mixed)
+    np.testing.assert_allclose(mean, 1.4)
+    noise = 0.25 * df / (df - 2.0)
+    np.testing.assert_allclose(variance, 0.2 * 0.1 + 0.8 * 0.4 + 0.2 * 0.8 * 9.0 + noise)
+
+
+def test_quantiles_of_student_t_noise_are_those_of_its_draws() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    fitted = DeepGPRegressor(
+        "svgp", steps=50, likelihood="student-t", num_inducing=10, random_state=0
+    ).fit(X, np.sin(X[:, 0]))
+    levels = (0.05, 0.25, 0.75, 0.95)
+    draws = np.quantile(fitted.sample_y(X[:2], 40_000, random_state=0), levels, axis=1).T
+    quantiles = fitted.predict_quantiles(X[:2], levels)
+    spread = quantiles[:, -1:] - quantiles[:, :1]
+    np.testing.assert_allclose((draws - quantiles) / spread, 0.0, atol=0.02)
+    mixture = fitted.predict_mixture(X)
+    exact = fitted.log_density(X, np.sin(X[:, 0]))
+    np.testing.assert_allclose(
+        metrics.log_density(np.sin(X), *mixture).mean(), exact.mean(), atol=0.02
+    )

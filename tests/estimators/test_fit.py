@@ -1,0 +1,144 @@
+"""What a call of `fit` leaves: all or nothing, of every class, whatever the weights."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
+from gpflow_deep.estimators.fitted import precision
+
+_QUICK: dict[str, Any] = dict(model="svgp", steps=3, num_inducing=6, random_state=0)
+
+
+def _data(num_rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(1).normal(size=(num_rows, 2))
+    return X, np.sin(2.0 * X[:, 0])
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_a_refit_that_ends_early_changes_nothing(
+    interrupt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor(**_QUICK).fit(X, y)
+    before, attributes = fitted.predict(X), set(vars(fitted))
+    if interrupt:
+        monkeypatch.setattr(base, "fit_family", _interrupt)
+    else:
+        fitted.set_params(kernel="periodic")
+    with pytest.raises(KeyboardInterrupt if interrupt else ValueError):
+        fitted.fit(1000.0 * X[:, :1], 1e6 * y)
+    np.testing.assert_array_equal(fitted.predict(X), before)
+    assert set(vars(fitted)) == attributes
+
+
+def _interrupt(*arguments: Any, **options: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_after_a_first_fit_that_fails_there_is_none() -> None:
+    X, y = _data()
+    for estimator, targets in (
+        (DeepGPRegressor(**_QUICK, kernel="periodic"), y),
+        (DeepGPClassifier(**_QUICK, kernel="periodic"), y > 0.0),
+    ):
+        with pytest.raises(ValueError, match="kernel: expected one of"):
+            estimator.fit(X, targets)
+        with pytest.raises(NotFittedError):
+            estimator.predict(X)
+
+
+def test_targets_that_are_all_one() -> None:
+    X, _ = _data(40)
+    for model in ("gp", "constant"):
+        fitted = DeepGPRegressor(model, random_state=0).fit(X, np.full(40, 0.3))
+        mean, sd = fitted.predict(X, return_std=True)
+        np.testing.assert_allclose(mean, 0.3, rtol=1e-6)
+        assert (0.0 < sd).all() and (sd < 0.01).all()
+
+
+def test_a_further_fit_takes_the_columns_of_the_first() -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor(**_QUICK, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="X: expected 2 columns, .*warm_start.*, got 1"):
+        fitted.fit(X[:, :1], y)
+    with pytest.raises(ValueError, match="y: expected 1 columns, .*warm_start.*, got 2"):
+        fitted.fit(X, np.stack([y, y], axis=1))
+    classes = DeepGPClassifier(**_QUICK, warm_start=True).fit(X, y > 0.0)
+    with pytest.raises(ValueError, match="y: expected 2 classes, .*warm_start.*, got 3"):
+        classes.fit(X, np.arange(30) % 3)
+
+
+@pytest.mark.parametrize("model", ["svgp", "gp"])
+def test_a_class_without_weight_has_a_probability(model: str) -> None:
+    X, _ = _data(45)
+    y = np.repeat([0, 1, 2], 15)
+    fitted = DeepGPClassifier(**_QUICK | {"model": model}).fit(X, y, (y < 2).astype(float))
+    probabilities = fitted.predict_proba(X)
+    assert probabilities.shape == (45, 3)
+    assert probabilities[:, 2].mean() < probabilities[:, :2].mean()
+
+
+def test_weights_that_are_no_counts_of_observations() -> None:
+    X, y = _data()
+    with pytest.warns(UserWarning, match="sample_weight: 30 rows are 1 observations in all"):
+        DeepGPRegressor(**_QUICK).fit(X, y, np.full(30, 1.0 / 30.0))
+    with pytest.raises(ValueError, match="sample_weight: expected at most 1000000 observations"):
+        DeepGPRegressor(**_QUICK | {"model": "dspp"}).fit(X, y, np.full(30, 1e5))
+
+
+@pytest.mark.parametrize("name", ["likelihood", "num_classes", "validation_fraction"])
+def test_settings_that_the_estimator_has_itself(name: str) -> None:
+    with pytest.raises(ValueError, match=f"settings: expected none that .* itself, got {name}"):
+        DeepGPRegressor(**_QUICK, settings={name: 1}).fit(*_data())
+
+
+def test_threads_of_either_precision() -> None:
+    """Those of one precision are inside together; the process's own is there again in the end."""
+    together, seen, outside = threading.Barrier(2, timeout=20), [], gpflow.default_float()
+
+    def hold(name: str, meet: bool) -> None:
+        with precision(name, 1e-3 if name == "float32" else None):
+            with precision(name, None):  # as a prediction within a fit
+                if meet:
+                    together.wait()
+            seen.append((name, gpflow.default_float().__name__, gpflow.default_jitter()))
+
+    names = ["float32", "float64", "float64", "float32", "float32"]
+    threads = [
+        threading.Thread(target=hold, args=(name, name == "float64"), daemon=True) for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    jitter = gpflow.default_jitter()
+    expected = [(name, name, 1e-3 if name == "float32" else jitter) for name in names]
+    assert sorted(seen) == sorted(expected)
+    assert gpflow.default_float() is outside
+
+
+def test_labels_to_score() -> None:
+    X, y = _data()
+    fitted = DeepGPClassifier(**_QUICK).fit(X, np.where(y > 0.0, "up", "down"))
+    labels = fitted.predict(X)
+    np.testing.assert_array_equal(
+        fitted.log_density(X, labels[:, None]), fitted.log_density(X, labels)
+    )
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        fitted.log_density(X, labels[:3])
+    with pytest.raises(ValueError, match="y: expected labels among .*, got 1"):
+        fitted.log_density(X, np.ones(30, int))
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5])
+def test_numbers_of_draws(number: Any) -> None:
+    X, y = _data()
+    with pytest.raises(ValueError, match="n_samples: expected a positive integer"):
+        DeepGPRegressor(**_QUICK).fit(X, y).sample_y(X, number)
