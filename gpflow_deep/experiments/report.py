@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpflow_deep.experiments.published import PUBLISHED_SHARES, find
 from gpflow_deep.experiments.ranks import average_ranks
@@ -97,10 +99,23 @@ def markdown(results: Path | str) -> str:
 
 
 def _groups(results: Results) -> list[Group]:
-    groups = group(results.read())
+    groups = group(record for record in results.read() if _is_complete(record, results.path))
     if not groups:
         raise ValueError(f"results: no finished run in {results.path}.")
     return groups
+
+
+def _is_complete(record: dict[str, Any], path: Path) -> bool:
+    """Whether a record has what all tables show; a warning says so where not."""
+    metrics = record.get("metrics")
+    scores = {**(metrics if isinstance(metrics, dict) else {}), "seconds": record.get("seconds")}
+    missing = [name for name in (*_COLUMNS, "seconds") if not isinstance(scores.get(name), Real)]
+    if missing:
+        warnings.warn(
+            f"{path}: run {record['key']} has no {', '.join(missing)}; it is left out.",
+            stacklevel=4,
+        )
+    return not missing
 
 
 def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: list[str]) -> str:

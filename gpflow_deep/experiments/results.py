@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import pickle
 import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,19 @@ import numpy as np
 from gpflow_deep.presets import Settings
 
 __all__ = ["Results", "Run"]
+
+#: What every record has, whatever else its run was found to be.
+_KINDS = dict(model=str, dataset=str, study=str, split=int, seed=int, settings=dict, key=str)
+
+#: What NumPy raises for a file that is cut short or not its own.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -93,9 +111,14 @@ class Results:
         :param run: which one.
         :param record: what else is to be kept of it, as JSON has it.
         :param points: arrays with one row a test point.
+        :raises ValueError: a number of the record is not finite.
         """
+        try:
+            line = json.dumps({"key": run.key, **asdict(run), **record}, allow_nan=False)
+        except ValueError as error:
+            names = ", ".join(_not_finite(record))
+            raise ValueError(f"record: expected finite numbers, got {names}.") from error
         self._save_points(run.key, points)
-        line = json.dumps({"key": run.key, **asdict(run), **record}, allow_nan=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             # A killed run may have left half a line: that must not swallow this one.
@@ -106,15 +129,19 @@ class Results:
 
     def points(self, key: str) -> dict[str, np.ndarray] | None:
         """
-        The test points of a finished run, or None where their file is not there.
+        The test points of a finished run, or None where their file is not there or is damaged.
 
         :param key: of the run.
         """
         path = self._points_path(key)
         if not path.exists():
             return None
-        with np.load(path) as arrays:
-            return dict(arrays)
+        try:
+            with np.load(path) as arrays:
+                return dict(arrays)
+        except _UNREADABLE as error:
+            warnings.warn(f"{path}: damaged ({error}); it is ignored.", stacklevel=2)
+            return None
 
     def checkpoint_dir(self, key: str) -> Path:
         """
@@ -133,6 +160,8 @@ class Results:
         partial = path.with_suffix(f".{os.getpid()}.partial")
         with partial.open("wb") as file:
             np.savez_compressed(file, **points)
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
 
 
@@ -146,6 +175,25 @@ def _parse(line: str) -> dict[str, Any] | None:
         record = json.loads(line)
     except json.JSONDecodeError:
         return None
-    if not isinstance(record, dict) or "key" not in record:
+    if not _is_record(record):
         return None
-    return {**record, "settings": {**Settings.added_defaults(), **record.get("settings", {})}}
+    return {**record, "settings": {**Settings.added_defaults(), **record["settings"]}}
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it has what tells a run from others; its scores are for those to check who want them."""
+    return (
+        isinstance(record, dict)
+        and all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
+        and isinstance(record["settings"].get("num_layers"), int)
+        and all(isinstance(value, int | float | str) for value in record["settings"].values())
+    )
+
+
+def _not_finite(record: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names and values of the numbers that JSON does not have."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _not_finite(value, f"{prefix}{name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield f"{prefix}{name} = {value}"

@@ -81,7 +81,7 @@ class Group:
     @property
     def label(self) -> str:
         """Model, depth and variant, for a reader."""
-        parts = [f"L={self.num_layers}", *(f"{name}={value:g}" for name, value in self.variant)]
+        parts = [f"L={self.num_layers}", *(f"{name}={_shown(x)}" for name, x in self.variant)]
         return f"{self.model} ({', '.join(parts)})"
 
     def metric(self, name: str) -> Estimate:
@@ -95,6 +95,11 @@ class Group:
     def seconds(self) -> Estimate:
         """Seconds a run."""
         return Estimate.of([record["seconds"] for record in self.records])
+
+
+def _shown(value: int | float | str) -> str:
+    """Whole numbers in full: labels are to tell groups apart."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def group(records: Iterable[dict[str, Any]]) -> list[Group]:

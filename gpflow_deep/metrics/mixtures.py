@@ -242,7 +242,7 @@ def coverage(
     Share of the targets inside the mixture's central interval of the given probability.
 
     Exact: a target is inside if its distribution function lies between the two tail probabilities,
-    so neither samples nor the interval's ends are needed.
+    so neither samples nor the interval's ends are needed. A point mass on a target covers it.
 
     >>> standard_normal = np.zeros([1, 2, 1]), np.ones([1, 2, 1]), np.zeros(1)
     >>> float(gd.metrics.coverage([[0.0], [3.0]], *standard_normal, level=0.95))
@@ -250,7 +250,7 @@ def coverage(
 
     :param Y: targets.
     :param means: means of the components.
-    :param variances: variances of the components.
+    :param variances: variances of the components; zero is a point mass.
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
@@ -285,13 +285,16 @@ def calibration_curve(
 
     :param Y: targets.
     :param means: means of the components.
-    :param variances: variances of the components.
+    :param variances: variances of the components; zero is a point mass.
     :param log_weights: logarithms of the components' weights.
     :param levels: nominal probabilities in (0, 1); 0.05, 0.10, ..., 0.95 if not given.
     """
     nominal = probability_array(np.arange(1, 20) / 20.0 if levels is None else levels, "levels")
-    # |2 F(y) - 1| is the probability of the smallest central interval that holds y.
-    needed = np.abs(2.0 * pit(Y, means, variances, log_weights) - 1.0).ravel()
+    # A central interval holds y where neither of P[Y <= y] and P[Y >= y], which may share a point mass at y,
+    # is less than the probability of a tail.
+    below = pit(Y, means, variances, log_weights)
+    above = pit(np.negative(Y), np.negative(means), variances, log_weights)
+    needed = 1.0 - 2.0 * np.minimum(below, above).ravel()
     return nominal, np.mean(needed[None, :] <= nominal[:, None], axis=1)
 
 

@@ -107,7 +107,10 @@ class _Updates:
             )
             # (V - V X V)^-1 - V^-1 = (I - X V)^-1 X, which takes no difference of big precisions.
             identity = tf.eye(mean.shape[-1], dtype=mean.dtype)
-            precision = tf.linalg.solve(identity - tf.matmul(drop, covariance), drop)
+            matrix = identity - tf.matmul(drop, covariance)
+            # Of a cavity that is no Gaussian the drop is NaN, and so is what comes of it, without an error.
+            matrix = tf.where(_is_finite(matrix, axis=[-2, -1])[..., None, None], matrix, identity)
+            precision = tf.linalg.solve(matrix, drop)
             precision = 0.5 * (precision + tf.linalg.matrix_transpose(precision))
             moved = mean + tf.linalg.matvec(covariance, d_mean)
             updated.append(Natural(precision, d_mean + tf.linalg.matvec(precision, moved)))
@@ -148,7 +151,7 @@ class StochasticEP(_Updates):
         :param data: inputs [N, D] and targets [N, P].
         :return: for every layer the share that each GP has taken [T]; 0 for a rejected update.
         """
-        new = self._compiled(*self.model._check_data(data))
+        new = self._new(data)
         shares = []
         for layer, (old, target) in enumerate(zip(self._old(), new)):
             share = np.full(len(old.linear), self.damping)
@@ -159,13 +162,17 @@ class StochasticEP(_Updates):
                     break
                 share = np.where(inside, share, 0.5 * share)
             share = np.where(inside, share, 0.0)
-            self._assign(layer, _blend(old, target, share[:, None, None]))
+            blend = _blend(old, target, share[:, None, None])
+            # What is rejected may not be a number, and no share of it is zero.
+            precision = tf.where(inside[:, None, None], blend.precision, old.precision)
+            linear = tf.where(inside[:, None], blend.linear, old.linear)
+            self._assign(layer, Natural(precision, linear))
             shares.append(share)
         return shares
 
     def propose(self, data: RegressionData) -> list[Natural]:
         """The natural parameters of the N factors together that a full step would lead to, per layer."""
-        new = self._compiled(*self.model._check_data(data))
+        new = self._new(data)
         return [_blend(old, target, self.damping) for old, target in zip(self._old(), new)]
 
     def _old(self) -> list[Natural]:
@@ -176,10 +183,15 @@ class StochasticEP(_Updates):
             for index in layers
         ]
 
-    def _targets(self, X: tf.Tensor, Y: tf.Tensor) -> list[Natural]:
+    def _new(self, data: RegressionData) -> list[Natural]:
+        X, Y = self.model._check_data(data)
+        # A tensor: what is compiled would keep a number.
+        num_data = tf.constant(self.model.num_data or len(X), tf.float64)
+        return self._compiled(X, Y, num_data)
+
+    def _targets(self, X: tf.Tensor, Y: tf.Tensor, num_data: tf.Tensor) -> list[Natural]:
         """Per layer the parameters of N factors like the batch's average."""
         factors = self._prior_factors()
-        num_data = tf.cast(self.model.num_data or tf.shape(X)[0], tf.float64)
         power = 1.0 - 1.0 / num_data
         cavity = []
         for natural, factor in zip(self._old(), factors):
@@ -246,7 +258,10 @@ class ExpectationPropagation(_Updates):
         return rejected
 
     def log_evidence(self) -> tf.Tensor:
-        """The EP energy, an approximation of the log evidence; differentiable in the hyperparameters."""
+        """
+        The EP energy, an approximation of the log evidence; differentiable in the hyperparameters. NaN where
+        a cavity is not positive definite.
+        """
         return self._compiled_evidence()
 
     def _log_evidence(self) -> tf.Tensor:
@@ -325,10 +340,9 @@ def _blend(old: Natural, new: Natural, share: TensorType) -> Natural:
 
 def _is_positive(matrix: np.ndarray) -> bool:
     try:
-        np.linalg.cholesky(matrix)
+        return bool(np.isfinite(np.linalg.cholesky(matrix)).all())
     except np.linalg.LinAlgError:
         return False
-    return True
 
 
 def _whiten(natural: Natural, factor: tf.Tensor) -> Natural:
@@ -357,5 +371,5 @@ def _moments(natural: Natural) -> _Moments:
     return _Moments(mean, covariance, log_partition)
 
 
-def _is_finite(x: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all(tf.math.is_finite(x))
+def _is_finite(x: tf.Tensor, axis: Sequence[int] | None = None) -> tf.Tensor:
+    return tf.reduce_all(tf.math.is_finite(x), axis)

@@ -70,7 +70,7 @@ class NaturalGradient(tf.Module):
     True
 
     :param gamma: the step size in (0, 1], or a function of the number of steps taken, such as a schedule of
-        Keras.
+        Keras, which may be 0 too.
     :param mean_gamma: the step size of the mean; at most ``gamma`` by default, less where many GPs are not
         linked in q: a step of 1 corrects each for itself what the loss says of all together. Below 2 by
         their number it converges where the loss is quadratic, and 1 by it is the bound.
@@ -186,14 +186,18 @@ class NaturalGradient(tf.Module):
     def _step_sizes(self, cliques: Cliques) -> tuple[tf.Tensor, tf.Tensor]:
         """Of factor and mean, at this step."""
 
-        def now(gamma: Gamma) -> tf.Tensor:
-            if callable(gamma):
-                return tf.cast(gamma(self.iterations), _FLOAT)
-            return tf.constant(gamma, _FLOAT)
+        def now(name: str) -> tf.Tensor:
+            gamma = getattr(self, name)
+            if not callable(gamma):
+                return tf.constant(gamma, _FLOAT)
+            value = tf.cast(gamma(self.iterations), _FLOAT)
+            message = f"{name}: expected a function with values between 0 and 1, got"
+            tf.debugging.Assert((value >= 0.0) & (value <= 1.0), [message, value])
+            return value
 
-        gamma = now(self.gamma)
+        gamma = now("gamma")
         if self.mean_gamma is not None:
-            return gamma, now(self.mean_gamma)
+            return gamma, now("mean_gamma")
         return gamma, tf.minimum(gamma, tf.constant(1.0 / cliques.num_unlinked, _FLOAT))
 
 
@@ -313,9 +317,10 @@ def _describe(value: Any) -> str:
     """The same in every process, as long as a function has the same name."""
     if not callable(value):
         return repr(value)
-    if hasattr(value, "get_config"):
+    try:
         return f"{type(value).__name__}({value.get_config()})"
-    return getattr(value, "__qualname__", type(value).__name__)
+    except (AttributeError, NotImplementedError):
+        return getattr(value, "__qualname__", type(value).__name__)
 
 
 def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:

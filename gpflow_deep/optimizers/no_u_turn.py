@@ -15,7 +15,7 @@ from gpflow.base import Parameter, RegressionData
 from ..models import SampledDeepGP
 from ..numerics.compiled import compiled
 from ..posteriors.mixture import Mixture
-from ..validation import check_positive_integer, check_positive_number
+from ..validation import check_number, check_positive_integer, check_positive_number, check_seed
 
 __all__ = ["NoUTurnSamples", "sample_no_u_turn"]
 
@@ -107,8 +107,12 @@ def sample_no_u_turn(
     :param target_acceptance: mean acceptance probability that the step size is adapted to.
     :param max_tree_depth: a step has 2 to this power leaps at most.
     :param seed: of everything random.
-    :raises ValueError: where there are no hyperparameters with priors, or several chains of one model's.
+    :raises TypeError: for another model.
+    :raises ValueError: where there are no hyperparameters with priors, or several chains of one model's; a
+        model that counts on another number of rows.
     """
+    if not isinstance(model, SampledDeepGP):
+        raise TypeError(f"model: expected a SampledDeepGP, got {type(model).__name__}.")
     q = model.inducing_posterior
     for name, number in (
         ("num_states", num_states),
@@ -118,6 +122,16 @@ def sample_no_u_turn(
     ):
         check_positive_integer(number, name)
     check_positive_number(step_size, "step_size")
+    if not 0.0 < check_number(target_acceptance, "target_acceptance") < 1.0:
+        raise ValueError(
+            f"target_acceptance: expected a number between 0 and 1, got {target_acceptance!r}."
+        )
+    seed = check_seed(seed)
+    if model.num_data not in (None, len(data[0])):
+        raise ValueError(
+            f"model.num_data: expected the number of rows of data, {len(data[0])}, or None, got"
+            f" {model.num_data}."
+        )
     parameters = [*q.chains, *(_with_priors(model) if hyperparameters else [])]
     draws = model.draw_noise(len(data[0]), num_samples=num_draws, seed=[seed, 0])
     noise = [tf.tile(z, [q.num_chains, 1, 1]) for z in draws]

@@ -10,6 +10,9 @@ step :math:`\eta = \epsilon^2 / \sqrt{s}`, s being the running average of its sq
     p \leftarrow (1 - \alpha) p - \eta \hat{\nabla} U + N(0, 2 (\alpha - \beta) \eta),
     \quad v \leftarrow v + p .
 
+In step t of the burn-in s is at least :math:`1 / t^2`: where a chain starts with next to no gradient, a step
+from that alone would throw it so far away that it does not come back.
+
 The average runs over a window that adapts too, :math:`t \leftarrow 1 + t (1 - g^2 / s)` with g the average
 of the gradients: short while they point one way, long when they are noise.
 
@@ -33,7 +36,8 @@ from .replicas import average_over_replicas
 
 __all__ = ["SGHMC"]
 
-_LEAST_SQUARE = 1e-12  # of gradients: a coordinate that has none keeps a finite step
+# Folded into seeds: it keeps the noise apart from a model's draws in the same step.
+_NOISE = 2**31 - 3
 
 
 class SGHMC(tf.Module):
@@ -134,7 +138,9 @@ class SGHMC(tf.Module):
             changed = [*variables, self.iterations]
             gradients = average_over_replicas(gradients, changed, "grads_and_vars")
         seed = tf.stack([tf.constant(self.seed, tf.int64), self.iterations])
+        seed = tf.random.experimental.stateless_fold_in(seed, _NOISE)
         noises = standard_normals([v.shape for v in variables], seed, variables[0].dtype)
+        steps = tf.cast(1 + tf.minimum(self.iterations, self.burn_in), variables[0].dtype)
         if adapting is None:
             adapting = self.iterations < self.burn_in
         for gradient, v, noise, slot in zip(gradients, variables, noises, self._slots):
@@ -145,7 +151,7 @@ class SGHMC(tf.Module):
                 return old.assign_add(rate * (new - old))
 
             mean = average(slot.means, gradient)
-            square = tf.maximum(average(slot.squares, tf.square(gradient)), _LEAST_SQUARE)
+            square = tf.maximum(average(slot.squares, tf.square(gradient)), steps**-2.0)
             difference = gradient - slot.previous
             variance = average(slot.variances, 0.5 * tf.square(difference))
             window = 1.0 + slot.windows * (1.0 - tf.square(mean) / square)

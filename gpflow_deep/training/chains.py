@@ -22,15 +22,33 @@ class MovingChains:
 
     :param sampler: what moves them.
     :param model: whose they are.
+    :param is_own: whether the sampler is a user's; else its burn-in is that of the run's first call, however
+        many steps a later one asks for.
     """
 
-    def __init__(self, sampler: SGHMC, model: SampledDeepGP) -> None:
+    def __init__(self, sampler: SGHMC, model: SampledDeepGP, is_own: bool) -> None:
         self.sampler = sampler
+        self.burn_in = None if is_own else sampler.burn_in
         self.variables = model.inducing_posterior.variables_of_chains
         self.kept = model.inducing_posterior.variables_kept
         self.place = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._place_before = tf.Variable(0, dtype=tf.int64, trainable=False)
         sampler.build(self.variables)
+
+    def __repr__(self) -> str:
+        """The sampler's, but for a burn-in that nobody chose."""
+        return repr(self.sampler).replace(f"burn_in={self.burn_in}", "burn_in=None")
+
+    def start(self, place: int, burn_in: int | None) -> None:
+        """
+        Be where a run is.
+
+        :param place: on its clock.
+        :param burn_in: of a sampler that is not a user's.
+        """
+        self._place_before.assign(place)
+        if burn_in is not None:
+            self.sampler.burn_in = burn_in
 
     @property
     def iterations(self) -> tf.Variable:
@@ -84,8 +102,9 @@ def moving_chains(
                 f"sampler: expected none for {type(model).__name__}, which has no chains, got {sampler!r}."
             )
         return None
+    is_own = sampler is not None
     if sampler is None:
         sampler = SGHMC(
             model.step_size, model.momentum_decay, burn_in=max(1, 3 * steps // 4), seed=seed
         )
-    return MovingChains(sampler, model)
+    return MovingChains(sampler, model, is_own)

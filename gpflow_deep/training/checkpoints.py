@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from gpflow_deep.validation.files import check_writable
 
+from .descriptions import describe_optimizer
 from .lock import Lock
 from .progress import Progress
 
@@ -144,12 +145,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 shutil.rmtree(path, ignore_errors=True)
         self._latest = folder
 
-    def restore(self) -> bool:
+    def restore(self, steps: int) -> bool:
         """
         Set progress and variables to the latest checkpoint that is whole, if there is one.
 
+        :param steps: that the run is to have in all.
         :return: whether there was one.
-        :raises ValueError: it is of a run with other settings, or none of this package's.
+        :raises ValueError: it is of a run with other settings or more steps, or none of this package's.
         """
         folders = [path for path in self._directory.glob("step-*") if path.suffix != ".partial"]
         if not folders and any(self._directory.glob("*.index")):
@@ -167,11 +169,21 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 )
                 continue
             self._check_settings(found.settings)
-            learning_rate = self._optimizer.get_config().get("learning_rate")
+            if found.step > steps:
+                raise ValueError(
+                    f"steps: expected at least the {found.step} that the run in checkpoint_dir "
+                    f"{self._directory} has taken, got {steps}."
+                )
+            learning_rate = describe_optimizer(self._optimizer).get("learning_rate")
             self._checkpoint.read(os.fspath(folder / _VARIABLES)).assert_existing_objects_matched()
-            if isinstance(learning_rate, Real):  # a variable, which now has the run's old value
+            before, now = (
+                _flat(run.settings).get("optimizer.learning_rate")
+                for run in (found, self._progress)
+            )
+            # A variable, which now has the run's last value: what callbacks made of it, say.
+            if isinstance(learning_rate, Real) and now != before:
                 self._optimizer.learning_rate = float(learning_rate)
-            for name in ("losses", "validations", "times", "seconds"):
+            for name in ("losses", "validations", "times", "seconds", "burn_in"):
                 setattr(self._progress, name, getattr(found, name))
             self._latest = folder
             return True

@@ -8,11 +8,13 @@ __all__ = [
     "check_num_data",
     "check_tempering",
     "fit_to_model",
+    "has_own_loss",
     "model_dtype",
     "stream_to_model",
 ]
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import gpflow
@@ -306,6 +308,20 @@ def _as_targets(
     return targets.astype(Y.dtype) if targets.dtype.kind == "f" else targets
 
 
+def has_own_loss(model: gpflow.models.BayesianModel) -> bool:
+    """Whether its training loss is another than GPflow's of an objective that can be given its draws."""
+    parts = (
+        (model.training_loss, gpflow.models.ExternalDataTrainingLossMixin.training_loss),
+        (model._training_loss, gpflow.models.BayesianModel._training_loss),
+    )
+    if any(getattr(method, "__func__", None) is not theirs for method, theirs in parts):
+        return True
+    parameters = signature(model.maximum_log_likelihood_objective).parameters
+    return "noise" not in parameters and not any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
 def check_tempering(tempering: Any, model: gpflow.models.BayesianModel) -> None:
     """
     Raise unless the divergences of a model can be weighted so in training.
@@ -319,7 +335,7 @@ def check_tempering(tempering: Any, model: gpflow.models.BayesianModel) -> None:
         raise TypeError(
             f"tempering: expected gpflow_deep.training.Tempering, got {type(tempering).__name__}."
         )
-    if not isinstance(model, VariationalDeepGPModel):
+    if not isinstance(model, VariationalDeepGPModel) or has_own_loss(model):
         raise ValueError(
             f"tempering: expected None for {type(model).__name__}, whose objective takes no weight of the"
             f" divergences, got {tempering!r}."

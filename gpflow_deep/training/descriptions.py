@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 from gpflow.kernels import Kernel
 
-__all__ = ["describe_model", "describe_parameter"]
+__all__ = ["describe_model", "describe_optimizer", "describe_parameter"]
 
 
 def describe_model(model: gpflow.models.BayesianModel) -> dict[str, Any]:
@@ -24,6 +24,21 @@ def describe_model(model: gpflow.models.BayesianModel) -> dict[str, Any]:
     }
     names = " ".join(type(part).__name__ for part in (model, *parts))
     return {**_settings(model), "parts": names, "settings": settings}
+
+
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+    """Its settings; of one whose schedule has none to tell, the names of both."""
+    # Keras 3 numbers the names that it gives.
+    name = type(optimizer).__name__
+    try:
+        config = optimizer.get_config()
+    except NotImplementedError:
+        schedule = getattr(optimizer, "_learning_rate", None)
+        return {"learning_rate": type(schedule).__name__, "name": name}
+    inner = config.get("inner_optimizer")  # of one that scales the loss of another
+    if isinstance(inner, dict) and "config" in inner:
+        inner["config"]["name"] = inner["class_name"]
+    return {**config, "name": name}
 
 
 def describe_parameter(parameter: Parameter | tf.Variable) -> str:

@@ -7,13 +7,14 @@ __all__ = ["fit"]
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.keras import tf_keras
 from gpflow.utilities import parameter_dict
 
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
@@ -31,7 +32,7 @@ from .checkpoints import Checkpoints, check_directory
 from .checks import check_data, check_num_data, check_tempering
 from .clock import Clock, Decay, Pace, Tempering
 from .data import Augmentation, Data, minibatches
-from .descriptions import describe_model, describe_parameter
+from .descriptions import describe_model, describe_optimizer, describe_parameter
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
 from .replicas import Replicas
 from .scales import far_columns, far_parameters
@@ -74,8 +75,9 @@ def fit(
 
     The defaults are the settings of Lindinger et al. (2020), *Beyond the Mean-Field: Structured
     Deep Gaussian Processes*. Minibatches and the random draws of step i depend on `seed` and i only
-    (the draws where the model has `draw_noise`), so a run that goes on from a checkpoint ends with
-    the same parameters as one never interrupted: to the bit, where the device is deterministic.
+    (the draws where the model has `draw_noise`, and no training loss of its own), so a run that goes on from
+    a checkpoint ends with the same parameters as one never interrupted: to the bit, where the device is
+    deterministic.
 
     While it runs, `model.num_data` is the number of rows trained on, so that the objective is
     scaled rightly; afterwards it is what it was.
@@ -106,7 +108,8 @@ def fit(
     :param augmentation: changes each minibatch before it is trained on, called in a graph as
         augmentation(X, Y, seed) with two integers for `tf.random.stateless_*`: flips of images, say.
     :param seed: of the minibatches, the random draws and the validation split.
-    :param optimizer: a Keras 3 or tf_keras optimiser in place of Adam with decay.
+    :param optimizer: a Keras 3 or tf_keras optimiser in place of Adam with decay. With `use_ema`, what is
+        validated, and what the model has in the end, are its averages.
     :param learning_rate: of Adam, at the start.
     :param decay_rate: Adam's learning rate is multiplied by this ...
     :param decay_steps: ... every so many steps.
@@ -115,8 +118,8 @@ def fit(
         step size in (0, 1] of one. Each step is one of both, from the same evaluation of the gradient.
     :param sampler: what moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
         from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
-        the model's step size and three quarters of the steps for burn-in. States are kept every
-        `model.keep_every` steps.
+        the model's step size and three quarters of the steps for burn-in: of those of the first call, where
+        later ones go on for longer. States are kept every `model.keep_every` steps.
     :param tempering: weight of the divergences from the prior, step by step, in what is maximised.
     :param validation_data: a held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: in its place, the share of `data` to hold out, drawn without
@@ -133,7 +136,8 @@ def fit(
         at a time.
     :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too.
     :param progress: whether to show a progress bar.
-    :param callback: Called as callback(step, loss) after each step.
+    :param callback: Called as callback(step, loss) after each step. What it returns counts for nothing; what
+        it raises ends the run, and leaves the model with its last parameters: not the best, nor averages.
     :param monitor: a :class:`gpflow.monitor.Monitor`, or anything called as monitor(step).
     :raises TypeError: an argument of the wrong type.
     :raises ValueError: a wrong argument, data unfit for the model, a model made in the scope of another
@@ -178,7 +182,11 @@ def fit(
         elif isinstance(optimizer, type) or not (
             hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "build")
         ):
-            raise TypeError(f"optimizer: expected a Keras optimiser, got {optimizer!r}.")
+            legacy = isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
+            raise TypeError(
+                f"optimizer: expected a Keras optimiser, got {optimizer!r}."
+                + (" Those of optimizers.legacy are not supported." if legacy else "")
+            )
     if chains is not None:
         q_variables = chains.variables
     q_ids = {id(variable) for variable in q_variables}
@@ -198,10 +206,9 @@ def fit(
     settings = dict(
         seed=int(seed),
         batch_size=replicas.check_batch_size(min(int(batch_size or num_data), num_data)),
-        # Keras 3 numbers its optimisers' names.
-        optimizer={**optimizer.get_config(), "name": type(optimizer).__name__},
+        optimizer=describe_optimizer(optimizer),
         natural_gradient=natural and repr(natural),
-        sampler=chains and repr(chains.sampler),
+        sampler=chains and repr(chains),
         tempering=tempering and repr(tempering),
         augmentation=None if augmentation is None else _name(augmentation),
         validate_every=validate_every if held_out else None,
@@ -212,7 +219,10 @@ def fit(
             path: describe_parameter(parameter) for path, parameter in parameter_dict(model).items()
         },
     )
-    run = Progress(settings=json.loads(json.dumps(settings, default=str)))
+    run = Progress(
+        settings=json.loads(json.dumps(settings, default=str)),
+        burn_in=chains.burn_in if chains is not None else None,
+    )
     with replicas.scope():
         optimizer.build(variables)
         everything = [*variables, *q_variables, *(chains.kept if chains else [])]
@@ -233,11 +243,8 @@ def fit(
     is_bound = hasattr(model, "elbo") and not getattr(model, "predictive_objective", False)
     objective = "log joint" if chains else "elbo" if is_bound else "objective"
     with checkpoints or nullcontext(), replicas.watched(run):
-        if checkpoints and checkpoints.restore() and run.step > steps:
-            raise ValueError(
-                f"steps: expected at least the {run.step} that the run in checkpoint_dir "
-                f"{checkpoint_dir} has taken, got {steps}."
-            )
+        if checkpoints:
+            checkpoints.restore(steps)
         replicas.check_agreement(run)
         batches = iter(minibatches(train, batch_size, seed, run.step, augmentation))
         with replicas.scope():
@@ -256,6 +263,8 @@ def fit(
         clock, pace = Clock(int(steps), time_limit), Pace()
         started = time.perf_counter() - run.seconds
         place = clock.place(run.step, run.seconds)
+        if chains is not None:
+            chains.start(place, run.burn_in)
         count = 1
         hidden = not (progress and replicas.is_chief)
         with (
@@ -284,10 +293,11 @@ def fit(
                 if place >= min(validate_at, save_at):
                     stepper.check_parameters()
                 if validation and place >= validate_at:
-                    (score,) = replicas.agree(stepper.score(validation))
-                    run.validations.append((run.step, score))
-                    if run.best == (run.step, score):
-                        validation.keep()
+                    with _averages(optimizer, variables):
+                        (score,) = replicas.agree(stepper.score(validation))
+                        run.validations.append((run.step, score))
+                        if run.best == (run.step, score):
+                            validation.keep()
                 bar.show(run, place)
                 run.seconds = time.perf_counter() - started
                 if checkpoints and (place >= save_at or run.out_of_patience(patience)):
@@ -298,8 +308,29 @@ def fit(
                     monitor(run.step)
     if validation:
         validation.restore()
+    else:
+        _finalise(optimizer, variables)
     out_of_time = run.step < steps and not run.out_of_patience(patience)
     return run.result(patience, out_of_time)
+
+
+def _finalise(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Set parameters to their averages, where an optimiser keeps any."""
+    if hasattr(optimizer, "finalize_variable_values"):
+        optimizer.finalize_variable_values(variables)
+
+
+@contextmanager
+def _averages(optimizer: Any, variables: Sequence[tf.Variable]) -> Iterator[None]:
+    """For a while, what :func:`_finalise` sets; where an error sets them to others, these stay."""
+    if not getattr(optimizer, "use_ema", False):
+        yield
+        return
+    values = [variable.numpy() for variable in variables]
+    _finalise(optimizer, variables)
+    yield
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -85,6 +85,7 @@ class Progress:
     validations: list[tuple[int, float]] = field(default_factory=list)  # (step, score)
     times: list[tuple[int, float]] = field(default_factory=list)  # (step, seconds after it)
     seconds: float = 0.0
+    burn_in: int | None = None  # of a sampler that is not a user's
 
     @property
     def step(self) -> int:

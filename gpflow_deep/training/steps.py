@@ -18,6 +18,7 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.optimizers import NaturalGradient
 
 from .chains import MovingChains
+from .checks import has_own_loss
 from .clock import Tempering
 from .progress import TrainingError
 from .replicas import Replicas
@@ -209,7 +210,7 @@ class Steps:
         Every replica makes those of the whole batch and takes those of its points, so that they do not depend
         on the number of replicas. Draws of inducing outputs are the same in all of them.
         """
-        if not hasattr(self._model, "draw_noise"):
+        if not hasattr(self._model, "draw_noise") or has_own_loss(self._model):
             return None
         seed = self._seed_of_step()
         whole = self._model.draw_noise(batch_size, seed=seed)
@@ -244,9 +245,14 @@ class Steps:
             previous.assign(variable)
         others = len(self._variables)
         if self._variables:
-            self._optimizer.apply_gradients(
-                zip(gradients[:others], self._variables, strict=True), **averaged
-            )
+            pairs = zip(gradients[:others], self._variables, strict=True)
+            try:
+                self._optimizer.apply_gradients(pairs, **averaged)
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    "optimizer: expected one that can update all trainable parameters, new or made for them,"
+                    f" got {type(self._optimizer).__name__}: {error.args[0]}"
+                ) from error
         if self._natural_gradient is not None:
             self._natural_gradient.apply_gradients(gradients[others:], self._model, **averaged)
         self._step.assign_add(1)

@@ -230,13 +230,15 @@ class Stream:
             held.append(piece)
             num_held += len(piece[0])
             num_read += len(piece[0])
+            if num_read > self.num_data:
+                break  # it may have no end
             if num_held >= max(
                 batch_size, self._buffer_size or _BUFFER_BYTES // _bytes_of_a_row(*piece)
             ):
                 group, rest = mixed()
                 held, num_held = [rest], len(rest[0])
                 yield group
-        if num_held >= batch_size:
+        if num_read <= self.num_data and num_held >= batch_size:
             yield mixed()[0]
         if num_read != self.num_data:
             raise ValueError(

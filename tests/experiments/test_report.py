@@ -134,6 +134,36 @@ def test_settings_of_training_tell_runs_of_one_model_apart(results: Results) -> 
     ] * 2
 
 
+def test_names_and_large_numbers_tell_runs_apart(results: Results) -> None:
+    for change in (
+        {"kernel": "rbf"},
+        {"kernel": "matern32"},
+        {"steps": 10**6},
+        {"steps": 10**6 + 1},
+    ):
+        _add(results, "mean-field", 0, -1.0, settings=replace(L3, **change))
+    assert [entry.label for entry in group(results.read())] == [
+        f"mean-field (L=3, kernel={kernel}, steps={steps})"
+        for kernel, steps in (
+            ("matern32", 20000),
+            ("own", 10**6),
+            ("own", 10**6 + 1),
+            ("rbf", 20000),
+        )
+    ]
+    assert "| mean-field (L=3, kernel=own, steps=1000001) |" in markdown(results.path)
+
+
+def test_a_run_without_a_score_is_left_out(results: Results) -> None:
+    _add(results, "mean-field", 0, -1.0)
+    run = Run("mean-field", "boston", "interpolation", 1, 0, L3)
+    record = {"metrics": {"test_log_likelihood": -2.0, "crps": None}, "seconds": 1.0}
+    results.append(run, record, {"log_density": np.zeros(1)})
+    with pytest.warns(UserWarning, match=f"run {run.key} has no rmse, crps, coverage95; it is"):
+        text = markdown(results.path)
+    assert "| mean-field (L=3) | 1 | -1.000 |" in text
+
+
 def test_share_without_point_files_is_left_out(results: Results) -> None:
     runs = [_add(results, model, 0, -1.0) for model in ("stripes-and-arrow", "mean-field")]
     results._points_path(runs[0].key).unlink()

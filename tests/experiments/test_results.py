@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,15 +97,51 @@ def test_a_line_that_lacks_only_its_end_of_line_counts(tmp_path: Path) -> None:
     assert [record["split"] for record in results.read()] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": ["abc"]},
+        {"model": None},
+        {"split": "0"},
+        {"settings": None},
+        {"settings": {}},
+        {"settings": {"num_layers": 2, "steps": [7]}},
+    ],
+    ids=str,
+)
+def test_a_line_that_is_no_record_costs_that_line_only(change: dict, tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {}, POINTS)
+    record = json.loads(results.path.read_text())
+    with results.path.open("a") as file:
+        file.write(json.dumps({**record, "key": "other", **change}) + "\n")
+    with pytest.warns(UserWarning, match="line 2: not a complete record"):
+        (read,) = results.read()
+    assert read["key"] == RUN.key
+
+
 def test_values_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
     results = Results(tmp_path / "r.jsonl")
     with pytest.raises(ValueError):
         results.append(RUN, {"rmse": float("nan")}, POINTS)
     assert results.read() == []
+    with pytest.raises(ValueError, match=r"record: .* got metrics.crps = inf\."):
+        results.append(RUN, {"metrics": {"rmse": 1.0, "crps": float("inf")}}, POINTS)
+    assert results.points(RUN.key) is None
 
 
 def test_points_that_are_not_there(tmp_path: Path) -> None:
     assert Results(tmp_path / "r.jsonl").points("0" * 16) is None
+
+
+@pytest.mark.parametrize("size", [0, 40, -30])
+def test_points_that_are_damaged(size: int, tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {}, POINTS)
+    path = results._points_path(RUN.key)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.warns(UserWarning, match=rf"{path.name}: damaged"):
+        assert results.points(RUN.key) is None
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -195,6 +195,17 @@ def test_coverage_agrees_with_the_interval_of_the_quantiles() -> None:
     np.testing.assert_allclose(metrics.coverage(Y, *mixture, level=0.8), inside)
 
 
+def test_a_point_mass_on_the_target_covers_it() -> None:
+    """As its quantiles do; beside a normal the mass counts for what is at, and on either side of it."""
+    Y, zeros = np.array([[0.0], [1.0]]), np.zeros([1, 2, 1])
+    assert metrics.coverage(Y, zeros, zeros, np.zeros(1)) == 0.5
+    means, variances = np.array([0.0, 3.0]), np.array([0.0, 1.0])
+    # P[Y <= 0] = 0.5 + Phi(-3) / 2, and P[Y >= 0] = 0.5 + Phi(3) / 2.
+    mixture = means.reshape(2, 1, 1), variances.reshape(2, 1, 1), np.log([0.5, 0.5])
+    assert metrics.coverage([[0.0]], *mixture, level=0.01) == 1.0
+    assert metrics.coverage([[-1e-9]], *mixture, level=0.95) == 0.0
+
+
 def test_calibration_curve_of_calibrated_predictions_is_the_diagonal() -> None:
     # Targets at equally spaced quantiles: perfectly calibrated up to 1/N.
     N = 1000

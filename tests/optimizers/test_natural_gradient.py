@@ -345,6 +345,17 @@ def test_orthogonal_inducing_points() -> None:
     assert_is(q, *expected)
 
 
+@pytest.mark.parametrize("value", [3.0, -0.1, np.nan])
+def test_schedules_leave_no_step_size_unchecked(value: float) -> None:
+    pairs = [
+        (gpflow.Parameter(np.zeros([2, 1])), gpflow.Parameter(np.eye(2)[None])),
+    ]
+    for name in ("gamma", "mean_gamma"):
+        optimizer = NaturalGradient(**{name: lambda _: value})
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}: expected a function"):
+            optimizer.minimize(lambda: tf.reduce_sum(pairs[0][0] ** 2), pairs)
+
+
 def test_schedules() -> None:
     """Any function of the number of steps taken; a schedule of Keras."""
     rates = [0.2, 0.1, 0.05]

@@ -112,3 +112,20 @@ def test_bad_input() -> None:
         sample_no_u_turn(make(2), (X, Y), hyperparameters=True)
     with pytest.raises(ValueError, match="num_states: expected"):
         sample_no_u_turn(make(1), (X, Y), num_states=0)
+    for settings, message in (
+        (
+            {"target_acceptance": 80.0},
+            "target_acceptance: expected a number between 0 and 1, got 80",
+        ),
+        ({"target_acceptance": 1.0}, "target_acceptance: expected a number between 0 and 1, got 1"),
+        ({"seed": -1}, "seed: expected an integer"),
+        (
+            {"data": (X[1:], Y[1:])},
+            "model.num_data: expected the number of rows of data, 11, or None",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sample_no_u_turn(make(1), **{"data": (X, Y), **settings})
+    model = gd.models.DeepGP(make(1).layers, gpflow.likelihoods.Gaussian())
+    with pytest.raises(TypeError, match="model: expected a SampledDeepGP, got DeepGP"):
+        sample_no_u_turn(model, (X, Y))

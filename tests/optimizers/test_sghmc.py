@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gpflow_deep.numerics.draws import standard_normals
 from gpflow_deep.optimizers import SGHMC
 
 SCALES = np.array([0.1, 0.3, 1.0])
@@ -53,6 +54,23 @@ def test_samples_scales_that_differ() -> None:
     np.testing.assert_allclose((states.mean(0) - CENTRE) / SCALES, 0.0, atol=0.15)
     np.testing.assert_allclose(states.std(0) / SCALES, 1.0, atol=0.1)
     assert np.abs(np.corrcoef(states.T) - np.eye(3)).max() < 0.15
+
+
+@pytest.mark.parametrize("start", [0.0, 1e-4])
+def test_chains_that_start_without_a_gradient_come_to_the_density(start: float) -> None:
+    """Not so far away that they would never return."""
+    sampler, v = SGHMC(0.1, 0.05, burn_in=300), tf.Variable(np.full([200, 1], start))
+    states = run(sampler, lambda v: 0.5 * tf.reduce_sum(tf.square(v), -1), v, 1000)
+    assert np.abs(states).max() < 10.0
+    np.testing.assert_allclose(states[500:].std(), 1.0, atol=0.1)
+
+
+def test_noise_is_not_what_a_model_draws_in_the_same_step() -> None:
+    v = chains()
+    # Without a gradient the first state is a multiple of the noise.
+    SGHMC(seed=3).apply_gradients([(tf.zeros_like(v), v)])
+    (draws,) = standard_normals([v.shape], [3, 0], v.dtype)
+    assert abs(np.corrcoef(v.numpy().ravel(), draws.numpy().ravel())[0, 1]) < 0.5
 
 
 def test_noise_of_gradients_does_not_spread_the_states() -> None:

@@ -74,7 +74,7 @@ class Line(gpflow.models.BayesianModel, gpflow.models.ExternalDataTrainingLossMi
         )
 
     def maximum_log_likelihood_objective(self, data: Any, noise: Any = None) -> tf.Tensor:
-        return self.elbo(data, noise or self.draw_noise(len(data[0]), seed=[0, 0]))
+        return self.elbo(data, noise or self.draw_noise(data[0].shape[0], seed=[0, 0]))
 
     def predict_f(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         mean = Xnew[:, :1] * self.slope + self.intercept

@@ -18,6 +18,7 @@ from gpflow.utilities import read_values, set_trainable
 
 import gpflow_deep
 from gpflow_deep.training import TrainingError
+from gpflow_deep.training.chains import moving_chains
 from tests.training.models import (
     Killed,
     Line,
@@ -109,8 +110,10 @@ def test_finished_run_can_be_made_longer_not_shorter(tmp_path: Path) -> None:
     quiet_fit(Line(), steps=7, checkpoint_dir=tmp_path)
     assert quiet_fit(longer, steps=12, checkpoint_dir=tmp_path).steps == 12
     assert_same(whole, longer)
+    shorter = Line()
     with pytest.raises(ValueError, match="steps: expected at least the 12"):
-        quiet_fit(Line(), steps=7, checkpoint_dir=tmp_path)
+        quiet_fit(shorter, steps=7, checkpoint_dir=tmp_path)
+    assert_same(shorter, Line())
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +238,65 @@ def test_another_step_size_is_the_one_used(optimizers: Any, tmp_path: Path) -> N
     with pytest.warns(UserWarning, match="learning_rate was .* and is now .*e-30"):
         quiet_fit(after, steps=2, optimizer=optimizers.SGD(1e-30), checkpoint_dir=tmp_path)
     assert_same(before, after)
+
+
+@pytest.mark.parametrize("optimizers", [keras.optimizers, tf_keras.optimizers])
+def test_a_rate_changed_by_a_callback_stays(optimizers: Any, tmp_path: Path) -> None:
+    def run(killed: int = 0, **settings: Any) -> Line:
+        optimizer = optimizers.SGD(1e-3)
+
+        def callback(step: int, loss: float) -> None:
+            if step == 2:
+                optimizer.learning_rate.assign(1e-4)
+            if step == killed:
+                raise Killed
+
+        model = Line()
+        quiet_fit(model, optimizer=optimizer, callback=callback, **settings)
+        return model
+
+    settings = dict(checkpoint_dir=tmp_path, checkpoint_every=4)
+    with pytest.raises(Killed):
+        run(killed=6, **settings)
+    assert_same(run(**settings), run())
+
+
+def test_an_optimiser_of_another_resumes_in_the_same_process(tmp_path: Path) -> None:
+    """Keras numbers the inner one's name too."""
+    for steps in (1, 2):
+        optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-3))
+        quiet_fit(Line(), steps=steps, optimizer=optimizer, checkpoint_dir=tmp_path)
+
+
+def _sampled() -> gpflow_deep.models.SampledDeepGP:
+    X, _ = make_data()
+    layers = gpflow_deep.layers.build_layers(X, hidden_dims=(), output_dim=1, num_inducing=4)
+    return gpflow_deep.models.SampledDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_chains=1)
+
+
+def test_sampling_can_be_made_longer_and_keeps_its_burn_in(tmp_path: Path) -> None:
+    sampler = gpflow_deep.optimizers.SGHMC(
+        _sampled().step_size, _sampled().momentum_decay, burn_in=3
+    )
+    longer, whole = _sampled(), _sampled()
+    quiet_fit(_sampled(), steps=4, checkpoint_dir=tmp_path)
+    quiet_fit(longer, steps=12, checkpoint_dir=tmp_path)
+    quiet_fit(whole, steps=12, sampler=sampler)
+    assert_same(longer, whole)
+    with pytest.raises(ValueError, match="sampler was '.*burn_in=None.*' and is now '.*burn_in=3"):
+        quiet_fit(_sampled(), steps=13, sampler=sampler, checkpoint_dir=tmp_path)
+
+
+def test_states_are_due_by_the_place_of_the_run_that_goes_on() -> None:
+    """In limited time it is further on than the steps, and what was due before was kept then."""
+    model = _sampled()
+    model.keep_every = 1000
+    chains = moving_chains(gpflow_deep.optimizers.SGHMC(), model, 10, 0)
+    assert chains is not None
+    chains.start(2998, None)
+    kept = []
+    for place in (2998, 2999, 3000):
+        chains.place.assign(place)
+        chains.apply_gradients([tf.zeros_like(v) for v in chains.variables], model)
+        kept.append(int(model.inducing_posterior.times_kept))
+    assert kept == [0, 1, 1]

@@ -218,6 +218,10 @@ def test_targets_with_their_likelihood_beside_them() -> None:
             {"optimizer": tf_keras.optimizers.Adam},
             "optimizer: expected a Keras optimiser, got <class",
         ),
+        (
+            {"optimizer": tf_keras.optimizers.legacy.SGD()},
+            "optimizer: expected a Keras optimiser, got .*of optimizers.legacy are not supported",
+        ),
         ({"checkpoint_dir": ""}, "checkpoint_dir: expected the path of a folder, got an empty one"),
         ({"checkpoint_dir": 3}, "checkpoint_dir: expected the path of a folder, got int"),
         ({"callback": 1}, "callback"),

@@ -20,7 +20,7 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import read_values, set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
-from gpflow_deep.training import minibatches
+from gpflow_deep.training import FitResult, minibatches
 from gpflow_deep.training.adam import Adam
 from gpflow_deep.training.clock import Clock, Decay, Pace
 from tests.training.models import (
@@ -142,6 +142,80 @@ def test_optimisers_of_users(make_optimizer: Callable[[], Any], tmp_path: Path) 
         quiet_fit(Line(), optimizer=make_optimizer(), callback=kill_at(9), **saved)
     quiet_fit(resumed, optimizer=make_optimizer(), **saved)
     assert_same(whole, resumed)
+
+
+@pytest.mark.parametrize("optimizers", [keras.optimizers, tf_keras.optimizers])
+def test_a_schedule_need_not_describe_itself(optimizers: Any, tmp_path: Path) -> None:
+    class Falling(optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step: Any) -> tf.Tensor:
+            return 0.1 / tf.cast(step + 1, tf.float32)
+
+    for steps in (1, 2):
+        settings = dict(steps=steps, checkpoint_dir=tmp_path)
+        optimizer, natural = optimizers.SGD(Falling()), NaturalGradient(Falling())
+        quiet_fit(Weights(), optimizer=optimizer, natural_gradient=natural, **settings)
+    with pytest.raises(ValueError, match="optimizer.momentum was None and is now 0.0"):
+        quiet_fit(Weights(), optimizer=optimizers.SGD(0.1), natural_gradient=natural, **settings)
+
+
+@pytest.mark.parametrize("optimizers", [keras.optimizers, tf_keras.optimizers])
+@pytest.mark.parametrize("validated", [False, True])
+def test_averages_of_an_optimiser_are_the_result(
+    optimizers: Any, validated: bool, tmp_path: Path
+) -> None:
+    slopes: list[float] = []
+    model, resumed = Line(), Line()
+
+    def run(model: Line, **settings: Any) -> FitResult:
+        optimizer = optimizers.SGD(1e-4, use_ema=True, ema_momentum=0.5)
+        if validated:
+            settings |= dict(validation_data=make_data(5), validate_every=6)
+        return quiet_fit(model, optimizer=optimizer, **settings)
+
+    result = run(model, callback=lambda *_: slopes.append(float(model.slope.numpy()[0])))
+    # tf_keras counts the initial value too.
+    average = slopes[0] if optimizers is keras.optimizers else 0.5
+    last = result.best_step or result.steps
+    for slope in slopes[:last]:
+        average += 0.5 * (slope - average)
+    assert abs(average - slopes[last - 1]) > 1e-6
+    np.testing.assert_allclose(model.slope.numpy(), average, rtol=1e-9)
+    if validated:
+        score = np.mean(model.predict_log_density(make_data(5)))
+        np.testing.assert_allclose(result.best_score, score, rtol=1e-12)
+    settings: dict[str, Any] = dict(checkpoint_dir=tmp_path, checkpoint_every=4)
+    with pytest.raises(Killed):
+        run(Line(), callback=kill_at(9), **settings)
+    run(resumed, **settings)
+    assert_same(resumed, model)
+
+
+@pytest.mark.parametrize("optimizers", [keras.optimizers, tf_keras.optimizers])
+def test_an_optimiser_of_other_parameters_is_named(optimizers: Any) -> None:
+    model, optimizer = Line(), optimizers.SGD(1e-3, momentum=0.9)
+    set_trainable(model.intercept, False)
+    quiet_fit(model, steps=1, optimizer=optimizer)
+    set_trainable(model.intercept, True)
+    with pytest.raises(ValueError, match="optimizer: expected one that can update all trainable"):
+        quiet_fit(model, steps=1, optimizer=optimizer)
+
+
+class PenalisedLine(Line):
+    def training_loss(self, data: Any) -> tf.Tensor:
+        return super().training_loss(data) + 1e6
+
+
+class PlainLine(Line):
+    """With GPflow's signature of the objective."""
+
+    def maximum_log_likelihood_objective(self, data: Any) -> tf.Tensor:
+        return super().maximum_log_likelihood_objective(data) - 1e6
+
+
+@pytest.mark.parametrize("make", [PenalisedLine, PlainLine])
+def test_a_loss_of_the_models_own_is_the_one_used(make: Callable[[], Line]) -> None:
+    result = quiet_fit(make(), steps=1, batch_size=None)
+    assert result.history["loss"][0] == make().training_loss(make_data()).numpy()
 
 
 def test_parameters_outside_the_objective_and_fixed_ones_stay() -> None:

@@ -249,6 +249,11 @@ def _fails() -> Iterator[Any]:
         (Stream(pieces, num_data=N + 5), ValueError, "num_data = 65 rows in every pass, got 60"),
         (Stream(pieces, num_data=N - 5), ValueError, "num_data = 55 rows in every pass, got 60"),
         (
+            Stream(lambda: iter(lambda: DATA, None), num_data=N),
+            ValueError,
+            "num_data = 60 rows in every pass, got 120",
+        ),
+        (
             Stream(lambda: iter([DATA, (DATA[0] * np.nan, DATA[1])]), num_data=2 * N),
             ValueError,
             "X of data: expected values that are finite",
@@ -276,7 +281,8 @@ def _fails() -> Iterator[Any]:
             "function: expected as many rows as it was given",
         ),
     ],
-    ids=["fails", "fewer", "more", "nan", "empty", "no pairs", "none", "columns", "rows", "map"],
+    ids=["fails", "fewer", "more", "endless"]
+    + ["nan", "empty", "no pairs", "none", "columns", "rows", "map"],
 )
 def test_streams_that_cannot_be_read(stream: Stream, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
