@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import gpflow
@@ -22,19 +23,21 @@ def profile_of(kernel: Kernel) -> Profile | None:
     return next(profiles, None)
 
 
-def has_methods_of(kernel: Kernel, kind: type[Kernel], *names: str) -> bool:
+def has_methods_of(module: tf.Module, kind: type, *names: str) -> bool:
     """
-    Whether ``kernel`` is of a class whose formula may stand for its methods: neither a subclass nor the
-    instance overrides them. A squared exponential whose user gave it another ``K`` is none any more.
+    Whether a kernel or a mean function is of a class whose formula may stand for its methods: neither a
+    subclass nor the instance overrides them. A squared exponential whose user gave it another ``K`` is none
+    any more.
 
     :param kind: the class whose formula it is.
     :param names: the methods that the formula replaces; all that the class has by default.
     """
+    own: Any = type(module)
     methods = frozenset(names) or _methods(kind)
     return (
-        isinstance(kernel, kind)
-        and methods.isdisjoint(vars(kernel))
-        and _inherits(type(kernel), kind, methods)
+        isinstance(module, kind)
+        and methods.isdisjoint(vars(module))
+        and _inherits(own, kind, methods)
     )
 
 

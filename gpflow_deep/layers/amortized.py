@@ -63,7 +63,7 @@ class AmortizedGPLayer(Layer):
     :param num_inducing: inducing points of an input, M.
     :param input_dim: dimension of the inputs, Q.
     :param num_latent_gps: number of GPs, T.
-    :param mean_function: from [..., Q] to [..., T]; zero by default.
+    :param mean_function: from [N, Q] to [N, T]; zero by default.
     :param networks: what maps inputs [R, Q] to, side by side: inducing inputs (column m Q + q); means
         (t M + m); standard deviations before a softplus (t M + m), or with ``full_covariance`` the lower
         triangles of the covariances' factors (t M (M + 1) / 2 and then row by row). One Keras layer or

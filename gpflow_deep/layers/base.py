@@ -33,7 +33,7 @@ class Layer(Module, ABC):
 
     :param kernel: any GPflow kernel of independent GPs, or ``LinearCoregionalization``.
     :param num_latent_gps: number of GPs, T.
-    :param mean_function: from [..., D] to [..., T], or [..., P] where the layer mixes; zero by default.
+    :param mean_function: from [N, D] to [N, T], or [N, P] where the layer mixes; zero by default.
     """
 
     num_inducing: int
@@ -108,8 +108,12 @@ class Layer(Module, ABC):
 
         :param X: inputs [..., D].
         """
-        mean = self.mean_function(X)
-        return tf.broadcast_to(mean, tf.concat([tf.shape(X)[:-1], [self.output_dim]], axis=0))
+        X, P = tf.convert_to_tensor(X), self.output_dim
+        columns = tf.shape(X)[-1] if X.shape[-1] is None else X.shape[-1]
+        # Not every mean function takes more than a matrix: GPflow's own SwitchedMeanFunction does not.
+        rows = tf.reshape(X, [-1, columns])
+        mean = tf.broadcast_to(self.mean_function(rows), [tf.shape(rows)[0], P])
+        return tf.reshape(mean, tf.concat([tf.shape(X)[:-1], [P]], axis=0))
 
     def latent_mean(self, X: TensorType) -> tf.Tensor:
         """

@@ -62,7 +62,7 @@ class GPLayer(Layer):
         inducing inputs are the inducing outputs of the layer below
         (:class:`gpflow_deep.models.GlobalInducingDeepGP`).
     :param num_latent_gps: number of GPs, T, which is also the dimension of the layer's output.
-    :param mean_function: any GPflow mean function from [..., D] to [..., T]; zero by default.
+    :param mean_function: any GPflow mean function from [N, D] to [N, T]; zero by default.
     :param whiten: whether the inducing outputs v are whitened, u = chol(K_MM) v (the default), or
         the function values u themselves.
     :raises ValueError: where the number of GPs of the kernel or of the inducing variables is not T,
@@ -226,7 +226,8 @@ class GPLayer(Layer):
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         K = Kuf(self.own_inducing_variable, self.kernel, rows)
         A = tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
-        A = tf.reshape(A, [-1, self.num_inducing, S, N])
+        A = A if A.shape.rank == 3 else A[None]
+        A = tf.reshape(A, [tf.shape(A)[0], self.num_inducing, S, N])
         A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
         if self.whiten:
             return A, A

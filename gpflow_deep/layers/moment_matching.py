@@ -29,6 +29,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
+from ..kernels.methods import has_methods_of
 from ..numerics.draws import quasi_normals
 from ..numerics.linalg import squared_distances
 from ..psi_statistics import Gaussian, NoClosedForm, WhiteTerm, psi0, psi1, psi1_slope, psi2
@@ -125,13 +126,17 @@ def _affine(
 ) -> tuple[tf.Tensor, tf.Tensor] | None:
     """The matrix [D, T] and offset [T] of an affine mean function; None where it is zero."""
     float_type = gpflow.default_float()
-    if isinstance(mean_function, Zero):
+
+    def is_a(kind: type[MeanFunction]) -> bool:
+        return has_methods_of(mean_function, kind, "__call__")
+
+    if is_a(Zero):
         return None
-    if isinstance(mean_function, Constant):
+    if is_a(Constant):
         return tf.zeros([input_dim, output_dim], float_type), tf.convert_to_tensor(mean_function.c)
-    if isinstance(mean_function, Identity):
+    if is_a(Identity):
         return tf.eye(input_dim, dtype=float_type), tf.zeros([output_dim], float_type)
-    if isinstance(mean_function, Linear):
+    if is_a(Linear):
         matrix = tf.convert_to_tensor(mean_function.A)
         offset = tf.convert_to_tensor(mean_function.b)
         return tf.broadcast_to(matrix, [input_dim, output_dim]), offset
@@ -354,8 +359,9 @@ def _by_quadrature(
         shifts = tf.einsum("nde,qe->qnd", tf.cast(root, nodes.dtype), nodes)
     rows = tf.reshape(inputs.mean + shifts, [-1, D])
     means, variances = at_points(layer, rows, A, W)
-    means = tf.reshape(means, [len(weights), -1, T])
-    variance = tf.tensordot(weights, tf.reshape(variances, [len(weights), -1, T]), 1)
+    Q = nodes.shape[0]
+    means = tf.reshape(means, [Q, -1, T])
+    variance = tf.tensordot(weights, tf.reshape(variances, [Q, -1, T]), 1)
     mean = tf.tensordot(weights, means, 1)
     centred = means - mean
     if not full:

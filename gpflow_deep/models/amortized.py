@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import AmortizedGPLayer
 from ..numerics.linalg import leading_shape
 from ..posteriors.base import Conditional
-from ..posteriors.mixture import Noise, average, sample_mixture
+from ..posteriors.mixture import Noise, average
 from ..validation import check_choice
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
@@ -137,7 +137,7 @@ class AmortizedDeepGP(VariationalDeepGPModel):
     ) -> tf.Tensor:
         if full_cov:
             self._joint_passage()
-        return sample_mixture(self._mixture(X, self._prediction(prepared, None, None)), num_samples)
+        return self._sample_components(X, num_samples, full_cov, prepared)
 
 
 class _Inferred(Passage):

@@ -14,7 +14,6 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..likelihoods import variational_expectations
 from ..numerics.draws import quasi_normals, standard_normals
@@ -28,9 +27,9 @@ from ..validation import (
     check_finite,
     check_positive_integer,
     check_seed,
-    check_sequence_of,
     check_targets,
 )
+from .checks import check_layers, check_likelihood
 from .one_layer import OneLayerNames
 from .passage import Passage, Step, walk
 from .sharing import warn_of_shared_parameters
@@ -96,8 +95,8 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
         BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
-        self.layers = _check_layers(layers, self.layer_type)
-        self.likelihood = _check_likelihood(likelihood, self._output_dim)
+        self.layers = check_layers(layers, self.layer_type)
+        self.likelihood = check_likelihood(likelihood, self._output_dim)
         self.num_latent_gps = self.layers[-1].num_latent_gps
         self.num_samples = check_positive_integer(num_samples, "num_samples")
         self.num_prediction_samples = check_positive_integer(
@@ -173,8 +172,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         prediction: Prediction,
         full_output_cov: bool = False,
     ) -> Mixture:
-        prepared, noise, log_weights = prediction
-        step = walk(self._random_layers, self._passage(prepared, full_output_cov), X, noise)[-1]
+        step, log_weights = self._last_step(X, prediction, full_output_cov), prediction[2]
         if not full_output_cov:
             return Mixture(*self._marginals(step), log_weights)
         mean, covariance = self._output(step)
@@ -183,24 +181,33 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         return Mixture(mean, covariance, log_weights)
 
     def _joint_mixture(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Mixture:
-        hidden, layer = len(self._random_layers) - 1, self.layers[-1]
-        S = self._num_joint_samples
-        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
-        W = layer.mixing
-        full = full_output_cov or W is not None
-        passage = self._joint_passage(prepared, S, seeds[0], True, full)
-        noise = self._joint_noise(X, S, hidden, seeds[1])
-        step = walk(self._random_layers, passage, X, noise)[-1]
-        mean, covariance = step.conditional
+        W = self.layers[-1].mixing
+        step = self._last_joint_step(X, prepared, full_output_cov or W is not None)
+        mean, covariance = self._mixed(step.conditional.mean, step), step.conditional.covariance
         if W is not None:
-            mean = tf.matmul(mean, W, transpose_b=True) + layer.prior_mean(step.inputs)
             covariance = tf.einsum("pt,sitju,qu->sipjq", W, covariance, W)
             if not full_output_cov:
                 covariance = tf.einsum("sipjp->spij", covariance)
+        return Mixture(mean, covariance, self._log_weights(tf.shape(mean)[0]))
+
+    def _last_step(
+        self, X: tf.Tensor, prediction: Prediction, full_output_cov: bool = False
+    ) -> Step:
+        """What a prediction's passage leaves at the last layer."""
+        prepared, noise, _ = prediction
+        return walk(self._random_layers, self._passage(prepared, full_output_cov), X, noise)[-1]
+
+    def _last_joint_step(self, X: tf.Tensor, prepared: Any, full_output_cov: bool = False) -> Step:
+        """Likewise one of whole functions, always the same ones."""
+        S = self._num_joint_samples
+        seeds = tf.random.experimental.stateless_split([self.seed, 0], 2)
+        passage = self._joint_passage(prepared, S, seeds[0], True, full_output_cov)
+        noise = self._joint_noise(X, S, len(self._random_layers) - 1, seeds[1])
+        step = walk(self._random_layers, passage, X, noise)[-1]
+        mean, covariance = step.conditional
         # Draws of one layer's inducing outputs have one covariance given them.
-        S = tf.shape(mean)[0]
-        covariance = tf.broadcast_to(covariance, tf.concat([[S], tf.shape(covariance)[1:]], axis=0))
-        return Mixture(mean, covariance, self._log_weights(S))
+        shape = tf.concat([tf.shape(mean)[:1], tf.shape(covariance)[1:]], axis=0)
+        return step._replace(conditional=Conditional(mean, tf.broadcast_to(covariance, shape)))
 
     @property
     def _num_joint_samples(self) -> int:
@@ -242,14 +249,19 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
 
     def _output(self, step: Step) -> Conditional:
         """The last layer's outputs: its GPs, mixed where its kernel says so."""
-        layer, (mean, covariance) = self.layers[-1], step.conditional
-        W = layer.mixing
+        W, (mean, covariance) = self.layers[-1].mixing, step.conditional
         if W is None:
             return step.conditional
         if covariance.shape.rank == 3:
             covariance = tf.linalg.diag(covariance)
-        mean = tf.matmul(mean, W, transpose_b=True) + layer.prior_mean(step.inputs)
-        return Conditional(mean, tf.einsum("pt,sntu,qu->snpq", W, covariance, W))
+        return Conditional(self._mixed(mean, step), tf.einsum("pt,sntu,qu->snpq", W, covariance, W))
+
+    def _mixed(self, functions: tf.Tensor, step: Step) -> tf.Tensor:
+        """Likewise values [S, N, P] of them, for those of the GPs, [S, N, T]."""
+        layer = self.layers[-1]
+        if layer.mixing is None:
+            return functions
+        return tf.matmul(functions, layer.mixing, transpose_b=True) + layer.prior_mean(step.inputs)
 
     def _marginals(self, step: Step) -> tuple[tf.Tensor, tf.Tensor]:
         """Likewise mean and variances, [S, N, P] both."""
@@ -258,12 +270,7 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
 
     def _draws(self, step: Step) -> tf.Tensor:
         """Likewise the draws."""
-        layer = self.layers[-1]
-        if layer.mixing is None:
-            return step.sample
-        return tf.matmul(step.sample, layer.mixing, transpose_b=True) + layer.prior_mean(
-            step.inputs
-        )
+        return self._mixed(step.sample, step)
 
     def _layer_outputs(self, steps: Sequence[Step]) -> list[LayerOutput]:
         """What a walk that drew all layers left at them, for all S samples."""
@@ -299,11 +306,10 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         inputs, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
         shapes = self._point_shapes(S, tf.shape(X)[0], len(self.layers))
         for layer, noise in zip(self.layers, standard_normals(shapes, seed)):
-            sample = layer.sample_prior(inputs, noise)
-            draws.append(sample)
-            if layer is not self.layers[-1]:
-                inputs = sample
-        draws[-1] = self._draws(Step(draws[-1], Conditional(draws[-1], draws[-1]), inputs))
+            below = inputs
+            inputs = layer.sample_prior(below, noise)
+            draws.append(inputs)
+        draws[-1] = self._draws(Step(inputs, Conditional(inputs, inputs), below))
         return draws
 
     def _point_shapes(
@@ -389,36 +395,3 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         if self.num_data is None:
             return tf.ones([], float_type)
         return tf.cast(self.num_data, float_type) / tf.cast(batch_size, float_type)
-
-
-def _check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
-    check_sequence_of(layers, kind, "layers")
-    layers = list(layers)
-    for index, (below, above) in enumerate(zip(layers, layers[1:]), start=1):
-        if above.input_dim not in (None, below.num_latent_gps):
-            raise ValueError(
-                f"layers: layer {index} has inducing inputs of dimension {above.input_dim}, expected"
-                f" {below.num_latent_gps}, the number of GPs of layer {index - 1}."
-            )
-        if below.mixing is not None:
-            raise ValueError(
-                f"layers: expected a kernel that mixes its GPs ({type(below.kernel).__name__}) in the last"
-                f" layer only, got one in layer {index - 1}."
-            )
-        if isinstance(above, Layer) and takes_indices(above.kernel):
-            raise ValueError(
-                f"layers: expected Coregion in the first layer only, whose inputs are the data's, got one in"
-                f" layer {index}, whose inputs are the values of GPs and no indices."
-            )
-    return layers
-
-
-def _check_likelihood(likelihood: Likelihood, output_dim: int) -> Likelihood:
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(f"likelihood: expected a GPflow likelihood, got {likelihood!r}.")
-    if likelihood.latent_dim not in (None, output_dim):
-        raise ValueError(
-            f"likelihood: {type(likelihood).__name__} takes {likelihood.latent_dim} latent functions,"
-            f" the last layer has {output_dim}."
-        )
-    return likelihood

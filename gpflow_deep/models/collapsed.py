@@ -39,10 +39,10 @@ def collapsed_evidence(
     True
 
     :param layer: its kernel, inducing inputs and mean function.
-    :param likelihood: s, the same for all points.
-    :param data: inputs [N, D] and targets [N, P].
+    :param likelihood: its variance is s, which may differ from point to point.
+    :param data: inputs [N, D] and targets [N, T], a column for each of the layer's GPs.
     :param alpha: the power, from 0 to 1.
-    :raises ValueError: where it is another number.
+    :raises ValueError: where it is another number, the data do not fit the layer, or the layer mixes its GPs.
     """
     if not isinstance(layer, GPLayer):
         raise TypeError(f"layer: expected a GPLayer, got {layer!r}.")
@@ -52,7 +52,8 @@ def collapsed_evidence(
         raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
-    s = tf.convert_to_tensor(likelihood.variance)
+    _check_fit(layer, X, Y)
+    s = tf.transpose(likelihood.variance_at(X))  # [1, N]
     factor = layer.factorise()
     K = Kuf(layer.own_inducing_variable, layer.kernel, X)
     A = tf.linalg.triangular_solve(factor, tf.broadcast_to(K, [*factor.shape[:-1], len(X)]))
@@ -64,7 +65,7 @@ def collapsed_evidence(
     identity = tf.eye(layer.num_inducing, dtype=A.dtype)
     inner = identity + tf.matmul(scaled, scaled, transpose_b=True)
     root = cholesky(inner, "I + A D^-1 A^T", gpflow.utilities.parameter_dict(layer.kernel))
-    error = tf.transpose(Y - layer.mean_function(X))[..., None] / tf.sqrt(D)[..., None]  # [T, N, 1]
+    error = tf.transpose(Y - layer.prior_mean(X))[..., None] / tf.sqrt(D)[..., None]  # [T, N, 1]
     explained = tf.linalg.triangular_solve(
         tf.broadcast_to(root, [len(error), *root.shape[1:]]), tf.matmul(scaled, error)
     )
@@ -76,3 +77,21 @@ def collapsed_evidence(
         + tf.reduce_sum(log_determinant + tf.zeros_like(error[:, 0, 0]))
         - tf.reduce_sum(tf.square(explained))
     )
+
+
+def _check_fit(layer: GPLayer, X: tf.Tensor, Y: tf.Tensor) -> None:
+    if layer.mixing is not None:
+        raise ValueError(
+            f"layer: expected a kernel that does not mix its GPs, got {type(layer.kernel).__name__}."
+        )
+    if layer.input_dim not in (None, X.shape[1]):
+        raise ValueError(
+            f"data[0]: expected [N, {layer.input_dim}] like the layer's inducing inputs, got {X.shape}."
+        )
+    if len(X) != len(Y):
+        raise ValueError(f"data: expected as many inputs as targets, got {len(X)} and {len(Y)}.")
+    if Y.shape[1] != layer.num_latent_gps:
+        raise ValueError(
+            f"data[1]: expected [N, {layer.num_latent_gps}], a column for each of the layer's GPs, got"
+            f" {Y.shape}."
+        )

@@ -9,23 +9,43 @@ from ..layers import Layer
 
 __all__ = ["OneLayerNames"]
 
+_PARTS = ("kernel", "inducing_variable", "mean_function", "q_mu", "q_sqrt")
+
 
 def _of_layer(name: str) -> Any:
     def get(self: OneLayerNames) -> Any:
         return getattr(self._only_layer(name), name)
 
-    return property(get, doc=f"The layer's ``{name}``, of models of one layer.")
+    def put(self: OneLayerNames, value: Any) -> None:
+        setattr(self._only_layer(name), name, value)
+        self._rename(name)
+
+    return property(get, put, doc=f"The layer's ``{name}``, of models of one layer.")
 
 
 def _of_posterior(name: str) -> Any:
-    def get(self: OneLayerNames) -> Any:
+    def find(self: OneLayerNames) -> tuple[Any, Any]:
+        """The posterior, and what it has by this name: of some families a list, layer by layer."""
         self._only_layer(name)
-        values = getattr(getattr(self, "inducing_posterior", None), name, None)
+        posterior = getattr(self, "inducing_posterior", None)
+        if isinstance(posterior, list):
+            (posterior,) = posterior
+        values = getattr(posterior, name, None)
         if values is None:
             raise AttributeError(f"The posterior of {type(self).__name__} has no {name}.")
-        return values[0] if isinstance(values, (list, tuple)) else values
+        return posterior, values
 
-    return property(get, doc=f"The posterior's ``{name}``, of models of one layer.")
+    def get(self: OneLayerNames) -> Any:
+        _, values = find(self)
+        return values[0] if isinstance(values, list) else values
+
+    def put(self: OneLayerNames, value: Any) -> None:
+        posterior, values = find(self)
+        # TensorFlow makes no checkpoint of a list whose elements were replaced.
+        setattr(posterior, name, [value] if isinstance(values, list) else value)
+        self._rename(name)
+
+    return property(get, put, doc=f"The posterior's ``{name}``, of models of one layer.")
 
 
 class OneLayerNames:
@@ -57,7 +77,20 @@ class OneLayerNames:
         """
         if len(self.layers) != 1:
             return
-        for name in ("kernel", "inducing_variable", "mean_function", "q_mu", "q_sqrt"):
+        for name in _PARTS:
             part = getattr(self, name, None)
             if part is not None:
                 self.__dict__[name] = part
+            else:
+                self.__dict__.pop(name, None)
+
+    def _rename(self, name: str) -> None:
+        # TensorFlow's own: a checkpoint has the part where it belongs, in the layer or the posterior.
+        self._delete_tracking(name)  # type: ignore[attr-defined]
+        self._name_parts()
+
+    def _flatten(self, *args: Any, **kwargs: Any) -> Any:
+        """What TensorFlow collects variables by: of the parts as they are now, if a layer has new ones."""
+        if not self.__dict__.keys().isdisjoint(_PARTS):
+            self._name_parts()
+        return super()._flatten(*args, **kwargs)  # type: ignore[misc]

@@ -46,8 +46,8 @@ class StackedDeepGP(VariationalDeepGPModel):
     :param num_prediction_samples: components of the predicted mixture.
     :param seed: of the draws that predictions are made with.
     :raises TypeError: where a part is no such model.
-    :raises ValueError: where the parts' layers or likelihoods do not fit each other, or points travel through
-        one by sites.
+    :raises ValueError: where the parts' layers or likelihoods do not fit each other, points travel through
+        one by sites, or one has an objective that is not the evidence lower bound.
     """
 
     def __init__(
@@ -84,6 +84,16 @@ class StackedDeepGP(VariationalDeepGPModel):
             raise ValueError(
                 "parts: expected models that integrate their last layer out (estimator='marginal'), got"
                 f" others in {sampled}."
+            )
+        weighted = [
+            part.name
+            for part in parts
+            if part.predictive_objective or getattr(part, "kl_weight", 1.0) != 1.0
+        ]
+        if weighted:
+            raise ValueError(
+                "parts: expected models without kl_weight and predictive_objective, which the whole does not"
+                f" take over from them (training.fit takes tempering), got others in {weighted}."
             )
         super().__init__(
             [layer for part in parts for layer in part.layers],
@@ -150,6 +160,8 @@ class StackedDeepGP(VariationalDeepGPModel):
         marginal: bool,
         full_output_cov: bool = False,
     ) -> Passage:
+        if marginal:
+            prepared = self._drawn(prepared, num_samples)
         seeds: Any = [None] * len(self.parts)
         if seed is not None:
             seeds = tf.random.experimental.stateless_split(seed, len(self.parts))
@@ -175,12 +187,17 @@ class StackedDeepGP(VariationalDeepGPModel):
             S = check_positive_integer(num_samples, "num_samples")
         if noise is None:
             points = self._prediction_noise(S)
-            own = [part._prediction(each, S, None)[0] for part, each in zip(self.parts, prepared)]
+            own = self._drawn(prepared, S)
         else:
             points, inducing = self._noise(noise, 1, len(self.layers) - 1)
-            S = int(points[0].shape[0])
             own = self._prepare(inducing) if inducing else list(prepared)
-        return own, points, self._log_weights(S)
+        return own, points, self._log_weights(int(points[0].shape[0]) if points else 1)
+
+    def _drawn(self, prepared: Sequence[Any], num_samples: int) -> list[Any]:
+        """Of each part what predictions take, with this number of draws, whatever its own is."""
+        return [
+            part._prediction(own, num_samples, None)[0] for part, own in zip(self.parts, prepared)
+        ]
 
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Sequence[Any]

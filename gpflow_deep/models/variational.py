@@ -188,11 +188,22 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
 
     def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:
         if self.sites is not None:
-            if full_cov:
-                return sample_joint_mixture(self._joint_mixture(X, prepared), num_samples)
-            prediction = self._prediction(prepared, None, None)
-            return sample_mixture(self._mixture(X, prediction), num_samples)
+            return self._sample_components(X, num_samples, full_cov, prepared)
         return super()._sample_f(X, num_samples, full_cov, prepared)
+
+    def _sample_components(
+        self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any
+    ) -> tf.Tensor:
+        """Draws [S, N, P] from the mixture that is predicted: of the GPs, mixed where their layer mixes."""
+        if full_cov:
+            step, sample = self._last_joint_step(X, prepared), sample_joint_mixture
+        else:
+            prediction = self._prediction(prepared, None, None)
+            step, sample = self._last_step(X, prediction), sample_mixture
+        mean, covariance = step.conditional
+        log_weights = self._log_weights(tf.shape(mean)[0])
+        mixture = Mixture(self._mixed(mean, step), covariance, log_weights)
+        return sample(mixture, num_samples, self.layers[-1].mixing)
 
     def _log_weights(self, num_samples: TensorType) -> tf.Tensor:
         return super()._log_weights(num_samples) if self.sites is None else self.sites.log_weights()

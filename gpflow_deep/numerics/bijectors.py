@@ -59,6 +59,11 @@ class _Moves(tfp.bijectors.Bijector):
         return matrices
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
+        if not y.shape[-2:].is_compatible_with([self._size, self._size]):
+            raise ValueError(
+                f"expected matrices [..., {self._size}, {self._size}], got shape {y.shape}; the q_sqrt [M, T]"
+                " of an SVGP with q_diag=True are the diagonals of such matrices [T, M, M]."
+            )
         return tf.custom_gradient(lambda y: (self._pack(y), self._forward))(y)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:

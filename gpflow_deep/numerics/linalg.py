@@ -226,7 +226,7 @@ def _group(x: tf.Tensor, matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Ten
         def restore(rows: tf.Tensor) -> tf.Tensor:
             return tf.reshape(rows, [S, T, tf.shape(rows)[-1]])
 
-        return tf.reshape(x, [1, 1, -1, x.shape[-1]]), restore
+        return tf.reshape(x, [1, 1, S * T, tf.shape(x)[-1]]), restore
     if matrix.shape[1] == 1:
         return x[:, None], lambda rows: rows[:, 0]
     if matrix.shape[0] == 1:

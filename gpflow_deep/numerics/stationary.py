@@ -64,7 +64,7 @@ def stationary_covariance(
     :param profile: of the kernel k.
     :param Z: [..., M, D].
     :param X: [..., N, D], whose leading axes broadcast with those of ``Z``.
-    :param lengthscales: [] or [D].
+    :param lengthscales: [], [1] or [D].
     :param variance: [].
     :return: [..., M, N].
     """
@@ -108,6 +108,8 @@ def stationary_covariance(
 
         return variance * value, gradient
 
+    if lengthscales.shape == [1]:  # one for all D inputs, as GPflow takes it
+        lengthscales = lengthscales[0]
     return covariance(Z, X, lengthscales, variance)
 
 

@@ -84,8 +84,15 @@ def _rescaling(covariance: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(variance / tf.maximum(diagonal, tiny))
 
 
-def sample_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
-    """New draws [num_samples, N, P] from a mixture, each point by itself."""
+def sample_mixture(
+    mixture: Mixture, num_samples: int, mixing: TensorType | None = None
+) -> tf.Tensor:
+    """
+    New draws [num_samples, N, P] from a mixture, each point by itself.
+
+    :param mixing: W [P, T], where the deviations from the means are mixtures of independent ones, whose
+        variances [S, N, T] are given.
+    """
     means, variances, log_weights = mixture
     N = tf.shape(means)[1]
     component = tf.random.categorical(log_weights[None], num_samples * N)
@@ -93,11 +100,19 @@ def sample_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
     mean, variance = (
         tf.reshape(tf.gather_nd(x, rows), [num_samples, N, x.shape[-1]]) for x in (means, variances)
     )
-    return mean + tf.sqrt(variance) * tf.random.normal(tf.shape(mean), dtype=mean.dtype)
+    shape = tf.shape(mean if mixing is None else variance)
+    draws = tf.sqrt(variance) * tf.random.normal(shape, dtype=mean.dtype)
+    return mean + _mixed(draws, mixing)
 
 
-def sample_joint_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
-    """New draws [num_samples, N, P], coherent over the points, from a mixture of joint Gaussians."""
+def sample_joint_mixture(
+    mixture: Mixture, num_samples: int, mixing: TensorType | None = None
+) -> tf.Tensor:
+    """
+    New draws [num_samples, N, P], coherent over the points, from a mixture of joint Gaussians.
+
+    :param mixing: as for :func:`sample_mixture`, with covariances [S, T, N, N].
+    """
     means, covariances, log_weights = mixture  # [S, N, P], [S, P, N, N], [S]
     component = tf.random.categorical(log_weights[None], num_samples)[0]
     # The jitter, and what rounding may have taken from the smallest eigenvalue of a sum of N terms.
@@ -109,6 +124,11 @@ def sample_joint_mixture(mixture: Mixture, num_samples: int) -> tf.Tensor:
         tf.linalg.set_diag(covariances, diagonal), "the covariance of the outputs at the inputs", {}
     )
     mean = tf.gather(means, component)
-    noise = tf.random.normal(tf.shape(tf.linalg.matrix_transpose(mean)), dtype=mean.dtype)
-    draws = tf.linalg.matvec(tf.gather(scale, component), noise)  # [num_samples, P, N]
-    return mean + tf.linalg.matrix_transpose(draws)
+    num_gps = means.shape[-1] if mixing is None else mixing.shape[-1]
+    noise = tf.random.normal([num_samples, num_gps, tf.shape(means)[1]], dtype=mean.dtype)
+    draws = tf.linalg.matvec(tf.gather(scale, component), noise)  # [num_samples, P or T, N]
+    return mean + _mixed(tf.linalg.matrix_transpose(draws), mixing)
+
+
+def _mixed(draws: tf.Tensor, mixing: TensorType | None) -> tf.Tensor:
+    return draws if mixing is None else tf.matmul(draws, mixing, transpose_b=True)

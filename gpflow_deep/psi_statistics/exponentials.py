@@ -77,9 +77,9 @@ def features(functions: Exponentials, gaussian: Gaussian) -> tuple[tf.Tensor, tf
         Q_mean = tf.linalg.matvec(Q, mean)
         _, log_determinant = _tilting(tf.sqrt(precision[:, None, :]), gaussian)
         log_determinant = tf.cast(log_determinant, Q.dtype)
-        quadratic = tf.reshape(Q, [*_shape(Q)[:2], -1])
-        squares = c[..., :, None] * c[..., None, :]
-        squares = tf.reshape(squares, [*_shape(c)[:2], quadratic.shape[-1]])
+        D = c.shape[-1]
+        quadratic = tf.reshape(Q, [*_shape(Q)[:2], D * D])
+        squares = tf.reshape(c[..., :, None] * c[..., None, :], [*_shape(c)[:2], D * D])
     own = -0.5 * (tf.reduce_sum(mean * Q_mean, axis=-1) + log_determinant)[..., None]
     amplitudes = functions.log_amplitudes[..., None]
     points = tf.concat([Q_mean, -0.5 * quadratic, own, tf.ones_like(own)], axis=-1)

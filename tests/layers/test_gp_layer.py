@@ -190,6 +190,66 @@ def test_mean_functions(mean_function: Any) -> None:
         _close(mean, np.broadcast_to(mean_function(XNEW), (3, T)))
 
 
+class _Squares(gpflow.functions.MeanFunction):
+    """Written for a matrix."""
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(X**2, axis=1, keepdims=True)
+
+
+class _Row(gpflow.functions.MeanFunction):
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.constant([[1.0, 2.0]], X.dtype)
+
+
+@pytest.mark.parametrize(
+    "mean_function",
+    [
+        _Squares(),
+        _Row(),
+        gpflow.mean_functions.SwitchedMeanFunction(
+            [gpflow.functions.Constant([c, 1.0]) for c in (5.0, -5.0)]
+        ),
+    ],
+    ids=lambda function: type(function).__name__,
+)
+def test_mean_functions_of_matrices_only(mean_function: Any) -> None:
+    """GPflow calls them with no other inputs."""
+    labelled = np.concatenate([XNEW[:, :1], [[0.0], [1.0], [1.0]]], axis=1)
+    layer = GPLayer(SquaredExponential(), Z.copy(), T, mean_function)
+    model = gd.models.DeepGP([layer], gpflow.likelihoods.Gaussian())
+    expected = np.broadcast_to(mean_function(labelled), (3, T))
+    for full_cov in (False, True):
+        _close(model.predict_f(labelled, full_cov)[0], expected)
+    for shape in ([None, 2], None):
+        compiled = tf.function(
+            layer.prior_mean, input_signature=[tf.TensorSpec(shape, tf.float64)], autograph=False
+        )
+        for rows in (slice(0, 3), slice(0, 1), slice(0, 0)):
+            _close(compiled(labelled[rows]), expected[rows])
+    batch = np.stack([labelled, labelled[::-1]])
+    _close(layer.prior_mean(batch), np.stack([expected, expected[::-1]]))
+    assert layer.prior_mean(batch[:, :0]).shape == (2, 0, T)
+
+
+@pytest.mark.parametrize("kind", [SquaredExponential, gpflow.kernels.RationalQuadratic])
+def test_one_lengthscale_in_a_vector(kind: type[Kernel]) -> None:
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    kernel = kind(lengthscales=[0.7])
+    layer = GPLayer(kernel, Z.copy(), T)
+    models = (
+        gd.models.DeepGP([layer], likelihood, gd.posteriors.MeanField),
+        gpflow.models.SVGP(kernel, likelihood, layer.inducing_variable, num_latent_gps=T),
+    )
+    slopes = []
+    for model in models:
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        slopes.append(tape.gradient(loss, kernel.trainable_variables))
+    assert [slope.shape for slope in slopes[0]] == [v.shape for v in kernel.trainable_variables]
+    _close(*slopes, rtol=1e-6)
+
+
 # ---------------------------------------------------------------- failed factorisations
 
 

@@ -119,6 +119,37 @@ def test_covariances_of_each_gp(kind: type[InducingVariables], name: str) -> Non
     assert projection.mean.shape == (4, 1, 2)
 
 
+@pytest.mark.parametrize("family", ["sigma points", "one layer of them", "amortised"])
+def test_draws_of_components_are_coherent_over_the_outputs(family: str) -> None:
+    """More outputs than GPs, which depend on each other as the predicted covariance says."""
+    kernel = LinearCoregionalization(_two(), [[1.0, 0.5], [0.0, 2.0], [-1.0, 0.3]])
+    likelihood, mean = gpflow.likelihoods.Gaussian(), gpflow.functions.Linear(np.ones((2, 3)))
+    model: gd.models.DeepGPModel
+    if family == "amortised":
+        last = AmortizedGPLayer(kernel, 3, 2, 2, mean)
+        model = gd.models.AmortizedDeepGP([last], likelihood)
+    else:
+        points = Z[:, :2].copy()
+        layers = [GPLayer(Matern32(), points, 2), GPLayer(kernel, points.copy(), 2, mean)]
+        layers = layers[family != "sigma points" :]
+        model = gd.models.DeepSigmaPointProcess(layers, likelihood, num_sites=4)
+    X, S = IMAGES[:2, :2], 20_000
+    expected_mean, expected = model.predict_f(X, full_output_cov=True)
+    tf.random.set_seed(0)
+    for full_cov in (False, True)[: 1 + (family != "amortised")]:
+        draws = model.predict_f_samples(X, S, full_cov=full_cov).numpy()
+        for n in range(2):
+            scale = np.sqrt(np.diag(expected[n]))
+            error = (draws[:, n].mean(0) - expected_mean[n]) / scale
+            np.testing.assert_allclose(error, 0.0, atol=5.0 / S**0.5)
+            error = (np.cov(draws[:, n].T) - expected[n]) / np.outer(scale, scale)
+            np.testing.assert_allclose(error, 0.0, atol=0.05)
+        if full_cov:
+            joint = model.predict_f(X, full_cov=True, full_output_cov=True)[1].numpy()
+            actual = np.cov(draws.reshape(S, 6).T).reshape(joint.shape)
+            np.testing.assert_allclose(actual, joint, atol=0.05 * joint.max())
+
+
 def test_inducing_variables_of_an_unknown_kind_are_refused() -> None:
     class Mine(MultioutputInducingVariables):
         num_inducing, shape = 3, (3, 6, 2)

@@ -124,6 +124,42 @@ def test_any_kernel_and_mean_function_by_quadrature() -> None:
         np.testing.assert_allclose(covariance[n], expected, rtol=0.03, atol=0.01)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_quadrature_of_an_unknown_number_of_points(full: bool) -> None:
+    layer = shared(Matern52(1.0, 1.3), "constant")
+    A, W = weights(layer)
+    h = inputs(full)
+    specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in h]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def compiled(mean: tf.Tensor, covariance: tf.Tensor) -> Gaussian:
+        return under_gaussian(layer, Gaussian(mean, covariance), A, W, full)
+
+    for one, other in zip(compiled(*h), under_gaussian(layer, h, A, W, full), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("kind", ["Zero", "Constant", "Identity", "Linear"])
+def test_a_mean_function_is_affine_only_by_its_own_formula(kind: str) -> None:
+    parent = getattr(gpflow.functions, kind)
+
+    class Bent(parent):  # type: ignore[misc,valid-type]
+        def __call__(self, X: tf.Tensor) -> tf.Tensor:
+            return tf.sin(3.0 * X[:, :1])
+
+    class Renamed(parent):  # type: ignore[misc,valid-type]
+        pass
+
+    layer = gd.layers.GPLayer(SquaredExponential(1.2, [0.9, 1.4]), Z[0], D, Bent())
+    A, W = (x[:D] for x in weights(shared(SquaredExponential(), "zero")))
+    h = inputs(full=False)
+    expected = moment_matching._by_quadrature(layer, h, A, W, False)
+    for one, other in zip(under_gaussian(layer, h, A, W), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+    closed = moment_matching._affine(Renamed(), D, D)
+    assert (closed is None) == (kind == "Zero")
+
+
 def test_small_variances_in_single_precision() -> None:
     """Weights as large as the inverse of K_MM leave variances of 1e-3: their digits are not lost."""
     X = np.linspace(-2.0, 2.0, 9)[:, None]

@@ -286,6 +286,17 @@ def test_many_samples_converge(structure: str) -> None:
     assert 64 / 2 < ratio < 64 * 2
 
 
+def test_prior_draws_of_a_layer_used_twice_are_those_of_two_equal_ones() -> None:
+    Z = np.random.default_rng(0).normal(size=(4, 2))
+    first, second = (gd.layers.GPLayer(gpflow.kernels.Matern52(), Z.copy(), 2) for _ in range(2))
+    X = np.random.default_rng(1).normal(size=(3, 2))
+    draws = [
+        gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian()).sample_prior(X, 2, seed=[0, 1])
+        for layers in ([first, second], [first, first])
+    ]
+    np.testing.assert_allclose(draws[1], draws[0])
+
+
 @pytest.mark.parametrize("separate_kernels", [False, True], ids=["shared", "separate"])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_function_draws_agree_with_the_generative_definition(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -205,6 +206,13 @@ def test_prior_kl_is_that_of_the_variational_limit() -> None:
     assert np.isfinite(expectation)
 
 
+def test_full_covariance_of_an_unknown_number_of_points() -> None:
+    model = fitc(full_covariance=True)
+    posterior, expected = model.posterior(), model.predict_y(XNEW)
+    for _ in range(2):  # compiled from the second call on
+        np.testing.assert_allclose(posterior.predict_y(XNEW), expected, rtol=1e-9)
+
+
 def test_full_covariance_matters_from_the_third_layer() -> None:
     for hidden, same in (((2,), True), ((2, 2), False)):
         diagonal, full = (
@@ -313,6 +321,34 @@ def test_half_a_million_points_in_single_precision() -> None:
 
 
 # ---------------------------------------------------------------- bad input
+
+
+def test_collapsed_evidence_with_any_gaussian_noise() -> None:
+    x, y = X[:8], Y[:8]
+    layer = gd.layers.GPLayer(gpflow.kernels.Matern32(), x.copy(), 1)
+    evidence = partial(gd.models.collapsed_evidence, layer, data=(x, y))
+    expected = evidence(Gaussian(0.09))
+    for noise in (Gaussian(scale=0.3), Gaussian(variance=gpflow.functions.Constant(0.09))):
+        np.testing.assert_allclose(evidence(noise), expected, rtol=1e-9)
+    # Inducing inputs at all points: the exact GP's, also where the noise differs from point to point.
+    noise = Gaussian(scale=gpflow.functions.Linear([[0.2], [-0.1]], [1.0]))
+    exact = gpflow.models.GPR((x, y), layer.kernel, layer.mean_function, likelihood=noise)
+    np.testing.assert_allclose(evidence(noise), exact.log_marginal_likelihood(), rtol=1e-5)
+
+
+def test_collapsed_evidence_of_data_that_do_not_fit() -> None:
+    (layer,) = one_layer().layers
+    mixing = gpflow.kernels.LinearCoregionalization([layer.kernel] * 2, np.eye(2))
+    mixed = gd.layers.GPLayer(mixing, X[:5].copy(), 2)
+    cases = [
+        (mixed, (X, np.c_[Y, Y]), "layer: .* does not mix its GPs, got LinearCoregionalization"),
+        (layer, (X, Y[:1]), "data: expected as many inputs as targets, got 20 and 1"),
+        (layer, (np.c_[X, X], Y), r"data\[0\]: expected \[N, 2\].*\(20, 4\)"),
+        (layer, (X, np.c_[Y, Y]), r"data\[1\]: expected \[N, 1\].*\(20, 2\)"),
+    ]
+    for one, data, match in cases:
+        with pytest.raises(ValueError, match=match):
+            gd.models.collapsed_evidence(one, Gaussian(), data)
 
 
 def test_bad_arguments() -> None:

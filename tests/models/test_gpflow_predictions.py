@@ -216,6 +216,21 @@ def test_no_points(model: DeepGPModel) -> None:
     for mean_or_variance in model.predict_y(XNEW[:0]):
         assert mean_or_variance.shape == (0, 1)
     assert model.predict_log_density((XNEW[:0], YNEW[:0])).shape == (0,)
+    assert model.predict_f_samples(XNEW[:0], 3, full_cov=is_joint(model)).shape == (3, 0, 1)
+    if is_joint(model):
+        assert model.predict_f(XNEW[:0], full_cov=True)[1].shape == (1, 0, 0)
+
+
+@pytest.mark.parametrize("family", ["global-inducing"])  # of the others others' tests have such
+def test_whole_functions_at_points_of_unknown_number(model: DeepGPModel) -> None:
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def compiled(X: tf.Tensor) -> tf.Tensor:
+        return model.predict_f(X, full_cov=True)[1]
+
+    for count in (6, 2):
+        assert_close(compiled(XNEW[:count]), model.predict_f(XNEW[:count], full_cov=True)[1])
 
 
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)

@@ -109,6 +109,33 @@ def test_any_family_stands_on_any_other(below: str, above: str) -> None:
     assert result.steps == 2
 
 
+def test_the_number_of_draws_is_the_whole_s() -> None:
+    """Whatever a part predicts with by itself."""
+    kernels = [gpflow.kernels.Matern32() for _ in range(3)]
+    Z = np.random.default_rng(0).normal(size=(3, 5, 2))
+    layers = [gd.layers.GPLayer(kernel, z, 2) for kernel, z in zip(kernels, Z, strict=True)]
+    above = gd.models.GlobalInducingDeepGP(layers[1:], LIKELIHOOD, num_prediction_samples=4)
+    parts = [PARTS["mean-field"](layers[0]), above]
+    model = gd.models.StackedDeepGP(parts, num_prediction_samples=3)
+    posterior, variance = model.posterior(), model.predict_f(XNEW)[1]
+    for predictor in (model, posterior):
+        covariance = predictor.predict_f(XNEW, full_cov=True)[1]
+        assert_close(tf.linalg.diag_part(covariance), tf.transpose(variance))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_stack_of_one_part_of_one_layer_is_that_part(part: str) -> None:
+    layer, _ = _layers()
+    alone = PARTS[part](layer)
+    stack = gd.models.StackedDeepGP([alone])
+    randomise(alone)
+    for noise in (None, []):
+        assert_close(stack.predict_y(XNEW, noise=noise), alone.predict_y(XNEW))
+    assert stack.predict_f_mixture(XNEW, 7).means.shape == (1, 6, 2)
+    if part != "amortised":
+        assert_close(stack.predict_f(XNEW, full_cov=True), alone.predict_f(XNEW, full_cov=True))
+
+
 def test_bad_parts() -> None:
     first, second = _layers()
     below = PARTS["mean-field"](first)
@@ -122,3 +149,11 @@ def test_bad_parts() -> None:
     sampled = gd.models.GlobalInducingDeepGP([second], LIKELIHOOD, estimator="monte_carlo")
     with pytest.raises(ValueError, match="parts: .* integrate their last layer out"):
         gd.models.StackedDeepGP([below, sampled])
+    for build in (
+        partial(gd.models.GlobalInducingDeepGP, kl_weight=0.5),
+        partial(gd.models.GlobalInducingDeepGP, kl_weight=lambda: 0.5),
+        partial(gd.models.DeepGP, predictive_objective=True),
+    ):
+        weighted = build(_layers()[1:], LIKELIHOOD)
+        with pytest.raises(ValueError, match="parts: .* without kl_weight and predictive_obj"):
+            gd.models.StackedDeepGP([below, weighted])

@@ -18,6 +18,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -295,6 +296,71 @@ def test_values_of_an_svgp_are_taken_over(name: str, whiten: bool) -> None:
     if name != "sigma-points":  # whose objective is another
         assert_close(model.elbo((X, Y)), saved.elbo((X, Y)), rtol=1e-6)
         assert_close(model.prior_kl(), saved.prior_kl(), rtol=1e-6)
+
+
+def test_parts_are_replaced_by_their_names(name: str) -> None:
+    model = _make(name)
+    model.kernel.lengthscales.prior = tfp.distributions.Gamma(*np.array([2.0, 3.0]))
+    count = len(model.trainable_variables)
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.5, 2.0])
+    parts = {
+        "kernel": kernel,
+        "inducing_variable": InducingPoints(X[-M:].copy()),
+        "mean_function": gpflow.functions.Constant(np.ones(P)),
+    }
+    if name in SVGPS:
+        parts["q_mu"] = gpflow.Parameter(np.ones((M, P)))
+        factor = np.tile(0.3 * np.eye(M), (P, 1, 1))
+        parts["q_sqrt"] = gpflow.Parameter(factor, transform=gpflow.utilities.triangular())
+    for key, part in parts.items():
+        setattr(model, key, part)
+        assert getattr(model, key) is part
+    assert len(model.trainable_variables) == count + 1  # that of the mean function
+    assert model.log_prior_density() == 0.0
+    paths = gpflow.utilities.parameter_dict(model)
+    assert {id(x) for x in paths.values()} == {id(x) for x in model.parameters}
+    assert paths[".kernel.lengthscales"] is kernel.lengthscales
+    assert np.isfinite(model.training_loss((X, Y)))
+    if name in SVGPS:
+        svgp = _make("SVGP", **{key: parts[key] for key in ("kernel", "mean_function")})
+        for key in parts:
+            setattr(svgp, key, parts[key])
+        assert_close(model.predict_f(XNEW), svgp.predict_f(XNEW), rtol=1e-6)
+    if name != "SVGP":
+        # Where they belong, and there only: in the layer and the posterior.
+        assert set(model._trackable_children()).isdisjoint(parts)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "SVGP"])
+def test_new_parts_of_the_layer_are_the_model_s(name: str) -> None:
+    model = _make(name)
+    model.kernel.lengthscales.prior = tfp.distributions.Gamma(*np.array([2.0, 3.0]))
+    model.layers[0].kernel = kernel = gpflow.kernels.Matern52()
+    assert model.kernel is kernel
+    assert model.log_prior_density() == 0.0
+    assert len(model.trainable_variables) == len(_make(name).trainable_variables)
+    assert gpflow.utilities.parameter_dict(model)[".kernel.variance"] is kernel.variance
+
+
+def test_names_of_a_gaussian_posterior_of_global_inducing_points() -> None:
+    layer = _layer(gpflow.kernels.Matern32(), Z.copy(), P)
+    model = gd.models.GlobalInducingDeepGP(
+        [layer], gpflow.likelihoods.Gaussian(), posterior=gd.posteriors.IndependentGaussian
+    )
+    (q,) = model.inducing_posteriors
+    assert model.q_mu is q.q_mu and model.q_sqrt is q.q_sqrt
+    model.q_mu = gpflow.Parameter(np.ones((M, P)))
+    assert q.q_mu is model.q_mu
+    pseudo = _make("global-inducing")
+    with pytest.raises(AttributeError, match="posterior of GlobalInducingDeepGP has no q_mu"):
+        pseudo.q_mu = model.q_mu
+
+
+@pytest.mark.parametrize("name", ["mean-field", "sigma-points"])
+def test_values_of_an_svgp_of_independent_inducing_outputs_are_refused(name: str) -> None:
+    diagonal = _make("SVGP", q_diag=True)
+    with pytest.raises(ValueError, match=r"q_sqrt \[M, T\] of an SVGP with q_diag=True"):
+        gpflow.utilities.multiple_assign(_make(name), gpflow.utilities.read_values(diagonal))
 
 
 @pytest.mark.parametrize("name", SVGPS)

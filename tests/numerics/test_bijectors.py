@@ -64,6 +64,13 @@ def test_gradients_are_moved_back(transform: str, compiled: bool) -> None:
     )
 
 
+def test_matrices_of_another_size_are_refused() -> None:
+    transform = PackedTriangular.lower(5)
+    for wrong in (np.ones((5, 1)), np.ones((2, 4, 4))):
+        with pytest.raises(ValueError, match=r"\[..., 5, 5\], got shape .*q_diag=True"):
+            transform.inverse(tf.constant(wrong))
+
+
 def test_blocks_of_one_size_share_their_indices() -> None:
     """Of a matrix [1200, 1200] a gather keeps 9 MB of them in the graph."""
     pattern = np.tril(np.ones([12, 12], dtype=bool))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -342,6 +343,18 @@ def test_many_inverse_roots_that_fail() -> None:
     for dtype in (tf.float32, tf.float64):
         with pytest.raises(factorisations.FactorisationError, match="of A failed"):
             factorisations.inverse_root(tf.constant(matrices, dtype), "A", {})
+
+
+@pytest.mark.parametrize("leading", [(1, 1), (3, 1), (1, 2), (3, 2)])
+def test_rows_of_unknown_length(leading: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    signature = [tf.TensorSpec([None, 2, None], tf.float64)]
+    signature.append(tf.TensorSpec([*leading, None, None], tf.float64))
+    product = tf.function(partial(linalg.rows_times, transpose=True), input_signature=signature)
+    for M in (4, 0):
+        x, matrices = rng.normal(size=(3, 2, M)), rng.normal(size=(*leading, M, M))
+        expected = np.einsum("stm,stnm->stn", x, np.broadcast_to(matrices, (3, 2, M, M)))
+        np.testing.assert_allclose(product(x, matrices), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float32])

@@ -33,8 +33,8 @@ def derivatives(covariance, arguments, weights):
 @pytest.mark.parametrize("kind", PROFILES)
 @pytest.mark.parametrize(
     "ard, known",
-    [(True, True), (False, True), (True, False)],
-    ids=["ard", "isotropic", "ard, unknown sizes"],
+    [(True, True), (False, True), (True, False), ("one", True)],
+    ids=["ard", "isotropic", "ard, unknown sizes", "one in a vector"],
 )
 @pytest.mark.parametrize(
     "leading", [((), ()), ((1,), (5,)), ((5,), (1,)), ((5,), (5,)), ((), (5,))], ids=str
@@ -42,7 +42,7 @@ def derivatives(covariance, arguments, weights):
 def test_derivatives_equal_those_of_differences(leading, ard, known, kind):
     rng = np.random.default_rng(0)
     of_Z, of_X = leading
-    lengthscales = [0.5, 1.0, 2.0] if ard else 0.7
+    lengthscales = {True: [0.5, 1.0, 2.0], False: 0.7, "one": [0.7]}[ard]
     arguments = [rng.normal(size=[*of_Z, 4, 3]), rng.normal(size=[*of_X, 6, 3]), lengthscales, 1.3]
     arguments = [tf.constant(x, tf.float64) for x in arguments]
     weights = rng.normal(size=[*np.broadcast_shapes(of_Z, of_X), 4, 6])

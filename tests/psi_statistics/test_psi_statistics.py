@@ -70,6 +70,17 @@ def of_gram(kernel: gpflow.kernels.Kernel, H: np.ndarray, Z: np.ndarray) -> np.n
     return kernel(H.reshape(-1, D), Z).numpy().reshape(*H.shape[:2], len(Z))
 
 
+def test_an_unknown_number_of_points() -> None:
+    kernel, h = KERNELS["damped cosine"](), gaussian(full=True)
+    specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in h]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def compiled(*h: tf.Tensor) -> tf.Tensor:
+        return psi2(kernel, Z, kernel, OTHER_Z, Gaussian(*h))
+
+    np.testing.assert_allclose(compiled(*h), psi2(kernel, Z, kernel, OTHER_Z, h))
+
+
 @pytest.mark.parametrize("full", [False, True])
 @each_kernel
 def test_against_quadrature(name: str, full: bool) -> None:
