@@ -306,7 +306,9 @@ _OWN: dict[str, dict[str, Argument]] = {
     "models.OrthogonalSVGP": {
         "orthogonal_inducing_variable": Argument(lambda: _data()[0][3:6], "array")
     },
-    "models.collapsed_evidence": {"layer": Argument(lambda: _layers()[0], "part")},
+    "models.collapsed_evidence": {
+        "layer": Argument(lambda: gd.layers.build_layers(_data()[0], (), num_inducing=3)[0], "part")
+    },
     "models.StackedDeepGP": {"parts": Argument(lambda: [_model()], "part")},
     "kernels.SpectralMixture": {
         "weights": Argument(lambda: [0.5], "array"),
