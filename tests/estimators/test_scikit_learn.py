@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         # None held out: to look at them after each step would double its time.
         DeepGPClassifier(
             "svgp",
-            steps=8,
+            steps=3,
             num_inducing=6,
             validation_fraction=0.0,
             settings={"learning_rate": 0.5},
