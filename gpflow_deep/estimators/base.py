@@ -161,13 +161,12 @@ class DeepGPEstimator(BaseEstimator):
             raise
 
     def _check_shapes_again(self, num_inputs: int, num_outputs: int) -> None:
-        before = self.members_[0]
-        for name, now, expected in (
-            ("X", num_inputs, before.num_inputs),
-            ("y", num_outputs, before.num_outputs),
+        before, outputs = self.members_[0], "classes" if self._is_classifier() else "columns"
+        for name, now, expected, what in (
+            ("X", num_inputs, before.num_inputs, "columns"),
+            ("y", num_outputs, before.num_outputs, outputs),
         ):
             if now != expected:
-                what = "classes" if name == "y" and self._is_classifier() else "columns"
                 raise ValueError(
                     f"{name}: expected {expected} {what}, as in the fit that warm_start goes on from, got"
                     f" {now}."

@@ -139,7 +139,7 @@ def run_all(
             # Read again for every run: another process may have finished it meanwhile.
             before = [record for record in results.read() if record["key"] == run.key]
             # Records of earlier versions do not say which data they are of.
-            if before and before[0].get("data") not in (None, _fingerprint(run.dataset)):
+            if before and before[0].get("data") not in (None, _fingerprint(load(run.dataset))):
                 echo(
                     f"{heading} failed: {results.path} has this run of other data called "
                     f"{run.dataset}; write to another file, or remove its line."
@@ -255,7 +255,7 @@ def execute(
         "peak_memory_mb": _peak_memory_mb(),
         "num_train": len(train),
         "num_test": len(split.test),
-        "data": _fingerprint(run.dataset),
+        "data": _fingerprint(dataset),
         "versions": {"python": platform.python_version(), **_versions()},
     }
     points = {
@@ -268,8 +268,7 @@ def execute(
     return record, points
 
 
-def _fingerprint(name: str) -> str:
-    dataset = load(name)
+def _fingerprint(dataset: Dataset) -> str:
     return fingerprint([dataset.X, dataset.Y])
 
 

@@ -26,12 +26,12 @@ import io
 import os
 import urllib.request
 import warnings
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
+
+from gpflow_deep.experiments.archives import UNREADABLE
 
 __all__ = ["DATA_VARIABLE", "Dataset", "available", "load"]
 
@@ -222,8 +222,7 @@ def _read(name: str, path: Path) -> Dataset:
     try:
         with np.load(path) as arrays:
             found = dict(arrays)
-    # What numpy, zipfile and zlib say of a file that is damaged, or was none of theirs.
-    except (ValueError, EOFError, OSError, BadZipFile, zlib.error, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{path}: expected a file of numpy arrays, but it is damaged: {error}"
         ) from error

@@ -11,10 +11,7 @@ import hashlib
 import json
 import math
 import os
-import pickle
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,22 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from gpflow_deep.experiments.archives import UNREADABLE
 from gpflow_deep.presets import Settings
 
 __all__ = ["Results", "Run"]
 
 #: What every record has, whatever else its run was found to be.
 _KINDS = dict(model=str, dataset=str, study=str, split=int, seed=int, settings=dict, key=str)
-
-#: What NumPy raises for a file that is cut short or not its own.
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,7 @@ class Results:
         try:
             with np.load(path) as arrays:
                 return dict(arrays)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             warnings.warn(f"{path}: damaged ({error}); it is ignored.", stacklevel=2)
             return None
 

@@ -15,7 +15,13 @@ from gpflow.base import Parameter, RegressionData
 from ..models import SampledDeepGP
 from ..numerics.compiled import compiled
 from ..posteriors.mixture import Mixture
-from ..validation import check_number, check_positive_integer, check_positive_number, check_seed
+from ..validation import (
+    check_num_data,
+    check_number,
+    check_positive_integer,
+    check_positive_number,
+    check_seed,
+)
 
 __all__ = ["NoUTurnSamples", "sample_no_u_turn"]
 
@@ -127,11 +133,7 @@ def sample_no_u_turn(
             f"target_acceptance: expected a number between 0 and 1, got {target_acceptance!r}."
         )
     seed = check_seed(seed)
-    if model.num_data not in (None, len(data[0])):
-        raise ValueError(
-            f"model.num_data: expected the number of rows of data, {len(data[0])}, or None, got"
-            f" {model.num_data}."
-        )
+    check_num_data(model, len(data[0]))
     parameters = [*q.chains, *(_with_priors(model) if hyperparameters else [])]
     draws = model.draw_noise(len(data[0]), num_samples=num_draws, seed=[seed, 0])
     noise = [tf.tile(z, [q.num_chains, 1, 1]) for z in draws]

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "as_float_data",
     "check_data",
-    "check_num_data",
     "check_tempering",
     "fit_to_model",
     "has_own_loss",
@@ -24,7 +23,7 @@ from check_shapes.exceptions import ShapeMismatchError
 
 from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.models.variational import VariationalDeepGPModel
-from gpflow_deep.validation import check_targets
+from gpflow_deep.validation import check_num_data, check_targets
 
 from .clock import Tempering
 from .data import Data, split_validation
@@ -83,15 +82,6 @@ def check_data(
         return stream or train, None
     held_out = as_float_data("validation_data", validation_data, dtype, missing=missing)
     return stream or train, fit_to_model("validation_data", held_out, model)
-
-
-def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
-    """Raise a ValueError where a model counts on another number of rows."""
-    num_data = getattr(model, "num_data", None)
-    if num_data is not None and num_data != num_rows:
-        raise ValueError(
-            f"model.num_data: expected the number of rows of data, {num_rows}, or None, got {num_data}."
-        )
 
 
 def model_dtype(model: gpflow.models.BayesianModel) -> np.dtype:

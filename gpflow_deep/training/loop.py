@@ -20,6 +20,7 @@ from gpflow.utilities import parameter_dict
 from gpflow_deep.optimizers import SGHMC, NaturalGradient
 from gpflow_deep.validation import (
     check_memory,
+    check_num_data,
     check_positive_integer,
     check_positive_number,
     check_seed,
@@ -29,7 +30,7 @@ from gpflow_deep.validation import (
 from .adam import Adam
 from .chains import moving_chains
 from .checkpoints import Checkpoints, check_directory
-from .checks import check_data, check_num_data, check_tempering
+from .checks import check_data, check_tempering
 from .clock import Clock, Decay, Pace, Tempering
 from .data import Augmentation, Data, minibatches
 from .descriptions import describe_model, describe_optimizer, describe_parameter
@@ -316,14 +317,21 @@ def fit(
 
 def _finalise(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """Set parameters to their averages, where an optimiser keeps any."""
-    if hasattr(optimizer, "finalize_variable_values"):
+    if _keeps_averages(optimizer):
         optimizer.finalize_variable_values(variables)
+
+
+def _keeps_averages(optimizer: Any) -> bool:
+    inner = getattr(
+        optimizer, "inner_optimizer", optimizer
+    )  # of one that scales the loss of another
+    return bool(getattr(inner, "use_ema", False))
 
 
 @contextmanager
 def _averages(optimizer: Any, variables: Sequence[tf.Variable]) -> Iterator[None]:
     """For a while, what :func:`_finalise` sets; where an error sets them to others, these stay."""
-    if not getattr(optimizer, "use_ema", False):
+    if not _keeps_averages(optimizer):
         yield
         return
     values = [variable.numpy() for variable in variables]

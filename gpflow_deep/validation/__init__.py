@@ -23,7 +23,7 @@ from .numbers import (
     check_sequence_of,
     check_share,
 )
-from .observations import check_targets
+from .observations import check_num_data, check_targets
 from .replicas import check_one_replica
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "check_inputs",
     "check_memory",
     "check_noise",
+    "check_num_data",
     "check_number",
     "check_one_replica",
     "check_positive_array",

@@ -1,4 +1,4 @@
-"""What observations a likelihood can have."""
+"""What observations a likelihood can have, and how many of them a model counts on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from gpflow.likelihoods import (
 from ..likelihoods import MissingOutputs
 from .arrays import as_real_tensor, refuse_merged_values
 
-__all__ = ["check_targets"]
+__all__ = ["check_num_data", "check_targets"]
+
+
+def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
+    """Raise a ValueError where a model counts on another number of rows."""
+    num_data = getattr(model, "num_data", None)
+    if num_data is not None and num_data != num_rows:
+        raise ValueError(
+            f"model.num_data: expected the number of rows of data, {num_rows}, or None, got {num_data}."
+        )
 
 
 def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str) -> tf.Tensor:
