@@ -22,7 +22,7 @@ from .calibration import Errors
 from .error_forest import ErrorForest
 from .labels import Labels, class_probabilities
 from .rows import Mixture
-from .tails import Tails, with_student_t_noise
+from .tails import Tails
 
 __all__ = ["FittedModel", "precision", "variables_of"]
 
@@ -130,10 +130,6 @@ class FittedModel:
 
     def predict_y_mixture(self, X: np.ndarray) -> Mixture:
         """Components of new observations: means [S, N, P], variances [S, N, P], log weights [S]."""
-        if self.settings.likelihood == "student-t":
-            noise = self.model.likelihood
-            functions = self.predict_f_mixture(X)
-            return with_student_t_noise(functions, float(noise.scale.numpy()), float(noise.df))
         if self.errors is None:
             return self._in_parts("predict_y_mixture", X)
         return self.errors.mixture(X, *self.gaussian(X))

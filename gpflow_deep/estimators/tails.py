@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammainc, gammaincinv, softmax
+from scipy.special import softmax
 
 from .rows import Mixture
 
-__all__ = ["Tails", "with_student_t_noise"]
+__all__ = ["Tails"]
 
 _FACTORS = (0.1, 1.0, 10.0)  # of the variances at the start
 _ITERATIONS = 100
-# Of draws of a Student-t's precision, those of the smallest the fewest: a density of 3 degrees of freedom is
-# then off by 1e-4 nats.
-_QUANTILES = np.array([0.0, 0.002, 0.01, 0.04, 0.12, 0.3, 0.55, 0.8, 1.0])
 _LEAST = 1e-12  # of usual errors, which of targets that are all one are none
 
 
@@ -82,23 +79,3 @@ class Tails(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean [N, P] and covariance over the rows [P, N, N] of such draws: the prediction's."""
         return means, covariance
-
-
-def with_student_t_noise(functions: Mixture, scale: float, df: float) -> Mixture:
-    """
-    Of observations, from the components of their functions: a Student-t is a scale mixture of Gaussians, of
-    which eight are taken here, each of the average variance of its share.
-
-    :param functions: means [S, N, P], variances [S, N, P], logarithms of weights [S].
-    :param scale: of the noise.
-    :param df: its degrees of freedom, above 2.
-    :return: of [8 S, N, P], with the variance of the Student-t.
-    """
-    means, variances, log_weights = functions
-    shape, shares = df / 2.0, np.diff(_QUANTILES)
-    below = gammainc(shape - 1.0, gammaincinv(shape, _QUANTILES))
-    inverse = shape / (shape - 1.0) * np.diff(below) / shares
-    noise = np.square(scale) * inverse[:, None, None, None]
-    own = np.log(shares)[:, None] + np.asarray(log_weights, np.float64)
-    wide = (variances + noise).reshape(-1, *means.shape[1:])
-    return np.tile(means, (len(shares), 1, 1)), wide.astype(means.dtype), own.ravel()

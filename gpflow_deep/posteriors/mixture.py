@@ -20,6 +20,7 @@ __all__ = [
     "moments",
     "sample_joint_mixture",
     "sample_mixture",
+    "with_noise_scales",
 ]
 
 Noise = Sequence[TensorType] | None
@@ -42,6 +43,29 @@ def equal_log_weights(num_samples: TensorType) -> tf.Tensor:
 def average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
     """Weighted mean over the components, the first axis."""
     return tf.tensordot(tf.exp(log_weights), x, [[0], [0]])
+
+
+def with_noise_scales(
+    functions: Mixture, observed: Mixture, factors: np.ndarray, shares: np.ndarray
+) -> Mixture:
+    """
+    Of observations, whose noise is multiplied by one of the factors [K].
+
+    :param functions: the mixture of S components without the noise.
+    :param observed: with it.
+    :param shares: the factors' probabilities [K]; on average the factor is one.
+    :return: of K S components.
+    """
+    dtype = functions.means.dtype
+    scales = tf.constant(factors[:, None, None, None], dtype)
+    variances = functions.variances + scales * (observed.variances - functions.variances)
+    log_weights = tf.constant(np.log(shares)[:, None], dtype) + observed.log_weights
+    rows = tf.shape(observed.means)[1:]
+    return Mixture(
+        tf.tile(observed.means, [len(factors), 1, 1]),
+        tf.reshape(variances, tf.concat([[-1], rows], axis=0)),
+        tf.reshape(log_weights, [-1]),
+    )
 
 
 def moments(mixture: Mixture, full_output_cov: bool = False) -> MeanAndVariance:

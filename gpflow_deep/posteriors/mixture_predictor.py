@@ -18,6 +18,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..likelihoods import predict_log_density, predict_mean_and_var
+from ..likelihoods.scale_mixtures import noise_scales
 from ..numerics.parts import in_parts, part_size
 from ..validation import (
     as_real_tensor,
@@ -26,7 +27,7 @@ from ..validation import (
     check_positive_integer,
     check_targets,
 )
-from .mixture import Mixture, Noise, joint_covariance, moments
+from .mixture import Mixture, Noise, joint_covariance, moments, with_noise_scales
 
 __all__ = ["MixturePredictor", "Prediction"]
 
@@ -195,15 +196,20 @@ class MixturePredictor(ABC):
     ) -> Mixture:
         """
         The components of the predictive distribution of new observations, by their means and variances:
-        exact for a Gaussian likelihood.
+        exact for a Gaussian likelihood, of the right means and variances for others. A Student-t takes
+        eight components for each of the functions', of different noise, and so has its tails; the noise of
+        several outputs is then large in all of them or in none.
 
         :param Xnew: inputs [N, D].
         :param num_samples: as for :meth:`predict_f_mixture`.
         :param noise: likewise.
-        :return: means [S, N, P], variances [S, N, P], log weights [S].
+        :return: means [S, N, P], variances [S, N, P], log weights [S]; 8 S of each for a Student-t.
         """
         Xnew = self._as_matrix(Xnew)
-        return self._observed(Xnew, self._components(Xnew, num_samples, noise))
+        functions = self._components(Xnew, num_samples, noise)
+        observed = self._observed(Xnew, functions)
+        scales = noise_scales(self.likelihood)
+        return observed if scales is None else with_noise_scales(functions, observed, *scales)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(

@@ -3,12 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from scipy import stats
 
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, load
-from gpflow_deep.estimators.tails import Tails, with_student_t_noise
+from gpflow_deep.estimators.tails import Tails
 
 
 def _heavy(num_rows: int, seed: int) -> np.ndarray:
@@ -89,33 +88,6 @@ def test_draws_have_the_covariance_of_the_prediction() -> None:
     _, covariance = fitted.predict(apart, return_cov=True)
     draws = np.cov(fitted.sample_y(apart, 20_000, random_state=0))
     np.testing.assert_allclose(draws, covariance, rtol=0.06)
-
-
-@pytest.mark.parametrize("df", [2.5, 3.0, 8.0])
-def test_student_t_as_a_mixture(df: float) -> None:
-    """Against its density and quantiles, and with a function of two components beside it."""
-    nothing = np.zeros([1, 1, 1])
-    means, variances, log_weights = with_student_t_noise((nothing, nothing, np.zeros(1)), 0.5, df)
-    y = np.linspace(-4.0, 4.0, 41)[:, None]
-    wide = [np.broadcast_to(array, (len(array), 41, 1)) for array in (means, variances)]
-    np.testing.assert_allclose(
-        metrics.log_density(y, *wide, log_weights),
-        stats.t.logpdf(y[:, 0], df, scale=0.5),
-        atol=0.06,
-    )
-    levels = np.array([0.01, 0.25, 0.5, 0.9])
-    np.testing.assert_allclose(
-        metrics.quantile(levels, means, variances, log_weights)[:, 0, 0],
-        stats.t.ppf(levels, df, scale=0.5),
-        rtol=0.02,
-        atol=1e-12,
-    )
-    functions = np.array([-1.0, 2.0])[:, None, None], np.array([0.1, 0.4])[:, None, None]
-    mixed = with_student_t_noise((*functions, np.log([0.2, 0.8])), 0.5, df)
-    mean, variance = metrics.mixture_moments(*mixed)
-    np.testing.assert_allclose(mean, 1.4)
-    noise = 0.25 * df / (df - 2.0)
-    np.testing.assert_allclose(variance, 0.2 * 0.1 + 0.8 * 0.4 + 0.2 * 0.8 * 9.0 + noise)
 
 
 def test_quantiles_of_student_t_noise_are_those_of_its_draws() -> None:
