@@ -43,8 +43,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     large ones, a mean-field deep GP stands in for the sigma point process. Where targets are few numbers
     that come again, its noise is at least that of rounding to them. Rows of the same input and target count
     as one of twice the weight; the order of rows does not matter. Several columns of targets have one
-    kernel and one noise variance: where they differ much in smoothness or noise, fit each by itself
-    (scikit-learn's ``MultiOutputRegressor``).
+    kernel, and of an exact GP one noise variance: where they differ much in smoothness or noise, fit each by
+    itself (scikit-learn's ``MultiOutputRegressor``).
 
     >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
     >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)

@@ -102,7 +102,8 @@ def start_as_sparse_gp(model: Any, exact: ExactGP, rows: Rows) -> None:
     last.kernel.variance.assign(exact.kernel.variance)
     noise = exact.likelihood.variance.numpy()
     if hasattr(model.likelihood, "variance"):  # of classes there is none
-        model.likelihood.variance.assign(noise)
+        own = model.likelihood.variance  # of each column
+        own.assign(np.broadcast_to(noise, own.shape))
     factor = last.factorise()
     precision, projected = np.eye(last.num_inducing), 0.0
     for start in range(0, len(rows.X), _ROWS):

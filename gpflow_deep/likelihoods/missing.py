@@ -22,7 +22,7 @@ from .expectations import (
     predict_mean_and_var,
 )
 from .log_probs import inherits, scalar_log_prob
-from .normalisers import Query, gaussian_normaliser, normaliser
+from .normalisers import Query, gaussian_normaliser, noise_variance, normaliser
 
 __all__ = ["MissingOutputs"]
 
@@ -97,7 +97,7 @@ def _missing(likelihood: MissingOutputs, at: Query) -> tf.Tensor:
     present, Y = _fill(at.Y)
     if isinstance(inner, Gaussian) and inherits(inner, Gaussian, "_scalar_log_prob"):
         # Outputs without error and covariance, whose noise makes the density of zero one.
-        s = tf.where(present, inner.variance_at(at.X), 0.5 / np.pi)
+        s = tf.where(present, noise_variance(inner, at.X), 0.5 / np.pi)
         error = tf.where(present, Y - at.mean, tf.zeros_like(Y))
         mask = tf.cast(present, Y.dtype)
         if at.covariance.shape.rank == 3:

@@ -34,7 +34,7 @@ from .expectations import (
 from .log_probs import inherits
 from .monte_carlo import drawn_log_probs
 
-__all__ = ["Query", "gaussian_normaliser", "log_normaliser", "normaliser"]
+__all__ = ["Query", "gaussian_normaliser", "log_normaliser", "noise_variance", "normaliser"]
 
 
 def log_normaliser(
@@ -112,8 +112,18 @@ def _gaussian(likelihood: Gaussian, at: Query) -> tf.Tensor:
     methods = "_scalar_log_prob", "_variational_expectations", "_predict_log_density"
     if not inherits(likelihood, Gaussian, *methods):
         return _scalar(likelihood, at)
-    s = likelihood.variance_at(at.X)  # [N, 1] or [N, P]
+    s = noise_variance(likelihood, at.X)
     return gaussian_normaliser(at.Y - at.mean, at.covariance, s, at.alpha)
+
+
+def noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
+    """
+    Of a Gaussian likelihood at inputs [N, D]: [N, 1], or [N, P] where outputs have their own, for which
+    GPflow's ``variance_at`` has no room.
+    """
+    variance = tf.convert_to_tensor(likelihood._variance(X))
+    columns = (variance.shape[-1] or tf.shape(variance)[-1]) if variance.shape.rank else 1
+    return tf.broadcast_to(variance, [tf.shape(X)[0], columns])
 
 
 def gaussian_normaliser(

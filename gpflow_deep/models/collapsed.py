@@ -10,6 +10,7 @@ from gpflow.likelihoods import Gaussian
 
 from ..layers import GPLayer
 from ..layers.covariances import Kuf, prior_variance
+from ..likelihoods.normalisers import noise_variance
 from ..numerics.factorisations import cholesky
 from ..validation import check_inputs, check_number
 
@@ -53,7 +54,7 @@ def collapsed_evidence(
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
     _check_fit(layer, X, Y)
-    s = tf.transpose(likelihood.variance_at(X))  # [1, N]
+    s = tf.transpose(noise_variance(likelihood, X))  # [1 or T, N]
     factor = layer.factorise()
     K = Kuf(layer.own_inducing_variable, layer.kernel, X)
     A = tf.linalg.triangular_solve(factor, tf.broadcast_to(K, [*factor.shape[:-1], len(X)]))

@@ -99,8 +99,8 @@ def bayesian_network(
     if posterior == "local-inducing" and isinstance(likelihood, gpflow.likelihoods.Gaussian):
         rows = slice(_ROWS_FOR_NOISE)
         mean, variance = model.predict_f(X[rows])
-        residuals = np.mean(np.square(Y[rows] - mean) + variance)
-        noise.assign(max(settings.likelihood_variance, float(residuals)))
+        residuals = np.mean(np.square(Y[rows] - mean) + variance, axis=0)
+        noise.assign(np.reshape(np.maximum(settings.likelihood_variance, residuals), noise.shape))
     return model
 
 

@@ -25,7 +25,13 @@ from gpflow_deep.posteriors.mixture_predictor import MixturePredictor, Predictio
 from gpflow_deep.posteriors.predictive import DeepGPPosterior
 from gpflow_deep.validation import check_choice
 
-from .parts import ard_kernel, compute_dtype, likelihood_and_outputs, pseudo_targets
+from .parts import (
+    ard_kernel,
+    compute_dtype,
+    initial_noise,
+    likelihood_and_outputs,
+    pseudo_targets,
+)
 from .registry import register
 from .settings import CLASSES, Settings
 
@@ -255,14 +261,17 @@ def _log_normal(mean: float, sd: float) -> tfp.distributions.LogNormal:
     return tfp.distributions.LogNormal(*map(gpflow.utilities.to_default_float, (mean, sd)))
 
 
-def _gaussian(Y: np.ndarray, settings: Settings, what: str) -> gpflow.likelihoods.Gaussian:
+def _gaussian(settings: Settings, what: str) -> gpflow.likelihoods.Gaussian:
+    """Of one variance, with which all columns have one covariance."""
     if settings.likelihood != "gaussian":
         raise ValueError(f"likelihood: expected gaussian for {what}, got {settings.likelihood}.")
-    return likelihood_and_outputs(Y, settings)[0]
+    return gpflow.likelihoods.Gaussian(
+        initial_noise(settings), variance_lower_bound=settings.noise_floor
+    )
 
 
 def _exact_gp(X: np.ndarray, Y: np.ndarray, settings: Settings) -> ExactGP:
-    likelihood = _gaussian(Y, settings, "the exact GP")
+    likelihood = _gaussian(settings, "the exact GP")
     name = "matern52" if settings.kernel == "own" else settings.kernel
     kernel = ard_kernel(settings, X.shape[1], name)
     return ExactGP((X, Y), kernel, likelihood, compute_dtype=compute_dtype(settings))
@@ -317,6 +326,6 @@ def constant(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Exa
     where that predicts them better: for targets that no GP is like.
     """
     del seed
-    likelihood = _gaussian(Y, settings, "a constant")
+    likelihood = _gaussian(settings, "a constant")
     row = tuple(np.mean(array, axis=0, keepdims=True) for array in (X, Y))
     return ExactGP(row, gpflow.kernels.Constant(), likelihood, np.array([len(X)], X.dtype))

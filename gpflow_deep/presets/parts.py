@@ -19,6 +19,7 @@ __all__ = [
     "ard_kernel",
     "build_gp_layers",
     "compute_dtype",
+    "initial_noise",
     "kernel_factory",
     "likelihood_and_outputs",
     "pseudo_targets",
@@ -103,20 +104,27 @@ def compute_dtype(settings: Settings) -> str | None:
     return None if settings.compute_dtype == "own" else settings.compute_dtype
 
 
+def initial_noise(settings: Settings) -> float:
+    """The noise variance that training starts from, clear of its floor."""
+    return max(settings.likelihood_variance, 2.0 * settings.noise_floor)
+
+
 def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihood, int]:
     """
-    The likelihood that settings name, and how many GPs the output layer has for it.
+    The likelihood that settings name, and how many GPs the output layer has for it. Each of several columns
+    of numbers has a noise of its own.
 
     :param Y: targets [N, P]; classes 0, 1, ... for "bernoulli" (P = 1) and "softmax" (P = 1), whose number
         is the settings', or the largest and one.
     """
-    variance = max(settings.likelihood_variance, 2.0 * settings.noise_floor)
-    if settings.likelihood == "gaussian":
-        return gpflow.likelihoods.Gaussian(
-            variance, variance_lower_bound=settings.noise_floor
-        ), Y.shape[1]
-    if settings.likelihood == "student-t":
-        return gpflow.likelihoods.StudentT(scale=variance**0.5), Y.shape[1]
+    if settings.likelihood in ("gaussian", "student-t"):
+        columns = Y.shape[1]
+        each = initial_noise(settings)
+        variance = each if columns == 1 else np.full([1, columns], each)
+        if settings.likelihood == "student-t":
+            return gpflow.likelihoods.StudentT(scale=np.sqrt(variance)), columns
+        floor = settings.noise_floor
+        return gpflow.likelihoods.Gaussian(variance, variance_lower_bound=floor), columns
     if settings.likelihood == "bernoulli":
         return gpflow.likelihoods.Bernoulli(), 1
     num_classes = settings.num_classes or int(Y.max()) + 1

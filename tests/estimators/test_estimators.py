@@ -37,6 +37,22 @@ def regressor() -> DeepGPRegressor:
     return DeepGPRegressor("mean-field", **_QUICK).fit(X, np.stack([y, 100.0 + 10.0 * y], axis=1))
 
 
+def test_a_column_of_noise_costs_a_clean_one_nothing() -> None:
+    """Each column of targets of a deep model has its own noise variance."""
+    X, signal = _data(200)
+    noise = np.random.default_rng(7).normal(size=200)
+    fitted = DeepGPRegressor("mean-field", **_QUICK | {"steps": 300}).fit(
+        X, np.stack([signal, noise], axis=1)
+    )
+    alone = DeepGPRegressor("mean-field", **_QUICK | {"steps": 300}).fit(X, signal)
+    test = _data(500, seed=8)[0]
+    truth = np.sin(2.0 * test[:, 0])
+    mean, sd = fitted.predict(test, return_std=True)
+    error = np.sqrt(np.mean(np.square(mean[:, 0] - truth)))
+    assert error < 1.5 * np.sqrt(np.mean(np.square(alone.predict(test) - truth)))
+    assert np.median(sd[:, 0]) < 0.25 and np.median(sd[:, 1]) > 0.8
+
+
 def test_units_change_nothing_but_the_units() -> None:
     X, y = _data()
     first = DeepGPRegressor("mean-field", **_QUICK).fit(X, y)

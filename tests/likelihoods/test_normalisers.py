@@ -16,7 +16,7 @@ from gpflow.likelihoods import (
     StudentT,
 )
 
-from gpflow_deep.likelihoods import log_normaliser, probit
+from gpflow_deep.likelihoods import MissingOutputs, log_normaliser, probit
 from gpflow_deep.numerics.draws import quasi_normals
 
 RNG = np.random.default_rng(0)
@@ -62,7 +62,8 @@ def test_one_function(name: str, alpha: float) -> None:
 
 
 def test_small_powers_tend_to_the_expected_log_density() -> None:
-    likelihood, Y = Gaussian(0.3), tf.constant(RNG.normal(size=(N, 1)))
+    rng = np.random.default_rng(1)
+    likelihood, Y = Gaussian(0.3), tf.constant(rng.normal(size=(N, 1)))
     limit = likelihood.variational_expectations(X, MEAN, VARIANCE, Y)
     for covariance in (VARIANCE, VARIANCE[..., None]):
         assert_limit = log_normaliser(likelihood, X, MEAN, covariance, Y, 0.0)
@@ -84,9 +85,10 @@ def test_far_tail_of_the_probit() -> None:
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_correlated_gaussian_outputs(alpha: float) -> None:
     """The closed form against the same by draws."""
-    root = RNG.normal(size=(N, 2, 2)) * 0.5
+    rng = np.random.default_rng(0)  # few draws reach what is far in the tails
+    root = rng.normal(size=(N, 2, 2)) * 0.5
     V = tf.constant(root @ np.swapaxes(root, 1, 2))
-    mean, Y = tf.constant(RNG.normal(size=(N, 2))), tf.constant(RNG.normal(size=(N, 2)))
+    mean, Y = tf.constant(rng.normal(size=(N, 2))), tf.constant(rng.normal(size=(N, 2)))
     closed = log_normaliser(Gaussian(0.4), X, mean, V, Y, alpha)
     noise = quasi_normals(2**15, [2], 0)[0]
     F = mean + tf.einsum("npq,sq->snp", np.linalg.cholesky(V), noise)
@@ -95,9 +97,30 @@ def test_correlated_gaussian_outputs(alpha: float) -> None:
     np.testing.assert_allclose(closed, drawn, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_outputs_with_noise_of_their_own(alpha: float) -> None:
+    """Independent outputs are one by one what they are together, missing ones too."""
+    rng = np.random.default_rng(1)
+    mean, variance = tf.constant(rng.normal(size=(N, 2))), tf.constant(rng.uniform(0.1, 2, (N, 2)))
+    Y, likelihood = rng.normal(size=(N, 2)), Gaussian(np.array([[0.1, 0.7]]))
+    each = [
+        log_normaliser(
+            Gaussian(noise), X, mean[:, p : p + 1], variance[:, p : p + 1], Y[:, p : p + 1], alpha
+        )
+        for p, noise in enumerate([0.1, 0.7])
+    ]
+    for covariance in (variance, tf.linalg.diag(variance)):
+        together = log_normaliser(likelihood, X, mean, covariance, Y, alpha)
+        np.testing.assert_allclose(together, sum(each))
+        Y_missing = np.where([True, False], Y, np.nan)
+        present = log_normaliser(MissingOutputs(likelihood), X, mean, covariance, Y_missing, alpha)
+        np.testing.assert_allclose(present, each[0])
+
+
 def test_classes() -> None:
+    rng = np.random.default_rng(1)
     Y = tf.constant([[0], [1], [2], [1], [0]], tf.int64)
-    mean, variance = tf.constant(RNG.normal(size=(N, 3))), tf.ones([N, 3], tf.float64)
+    mean, variance = tf.constant(rng.normal(size=(N, 3))), tf.ones([N, 3], tf.float64)
     with pytest.raises(ValueError, match=r"noise: expected .*\[S, 3\].*Softmax.*None"):
         log_normaliser(Softmax(3), X, mean, variance, Y)
     noise = quasi_normals(4096, [3], 0)[0]

@@ -336,6 +336,21 @@ def test_collapsed_evidence_with_any_gaussian_noise() -> None:
     np.testing.assert_allclose(evidence(noise), exact.log_marginal_likelihood(), rtol=1e-5)
 
 
+def test_collapsed_evidence_of_columns_with_noise_of_their_own() -> None:
+    """The sum of the columns' own, and the bound that a model of one layer has at its best."""
+    x, y = X[:20], np.hstack([Y[:20], np.cos(Y[:20])])
+    layer = partial(gd.layers.GPLayer, gpflow.kernels.Matern52(), x[::3].copy())
+    for alpha in (0.0, 0.5, 1.0):
+        together = gd.models.collapsed_evidence(
+            layer(2), Gaussian(np.array([[0.1, 0.7]])), (x, y), alpha
+        )
+        each = [
+            gd.models.collapsed_evidence(layer(1), Gaussian(noise), (x, y[:, p : p + 1]), alpha)
+            for p, noise in enumerate([0.1, 0.7])
+        ]
+        np.testing.assert_allclose(together, sum(each))
+
+
 def test_collapsed_evidence_of_data_that_do_not_fit() -> None:
     (layer,) = one_layer().layers
     mixing = gpflow.kernels.LinearCoregionalization([layer.kernel] * 2, np.eye(2))

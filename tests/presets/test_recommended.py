@@ -29,6 +29,18 @@ def test_every_preset_is_built_as_its_settings_say(name: str) -> None:
     assert mean.shape == (2, 1)
 
 
+@pytest.mark.parametrize("name", ["mean-field", "dspp", "fitc-ep-1", "bnn-local-inducing-neal"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
+def test_each_column_of_targets_has_its_noise(name: str, likelihood: str) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    settings = presets.recommended(name, 30, 2, likelihood=likelihood)
+    model = presets.build(name, X, np.hstack([X, X]), replace(settings, num_inducing=5))
+    noise = getattr(model.likelihood, "scale" if likelihood == "student-t" else "variance")
+    assert noise.shape == (1, 4)
+    alone = presets.build(name, X, X[:, :1], replace(settings, num_inducing=5)).likelihood
+    assert getattr(alone, "scale" if likelihood == "student-t" else "variance").shape == ()
+
+
 @pytest.mark.parametrize("name", ["dspp", "ar2p", "mean-field", "global-inducing", "fitc-ep-2"])
 def test_hidden_layers_as_wide_as_the_input(name: str) -> None:
     X = np.random.default_rng(0).normal(size=(30, 4))
