@@ -213,6 +213,8 @@ def _log_determinant(factor: tf.Tensor) -> tf.Tensor:
 def _kl(q: InverseWishart, p: InverseWishart, name: str | None = None) -> tf.Tensor:
     """E_q[X^-1] = nu Psi^-1, E_q log|X| = log|Psi| - p log 2 - psi_p(nu / 2)."""
     del name
+    if q.size != p.size:
+        raise ValueError(f"b: expected matrices of size {q.size} like a's, got {p.size}.")
     expected_log_det = (
         _log_determinant(q.scale_tril)
         - q.size * np.log(2.0)

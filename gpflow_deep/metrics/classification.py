@@ -145,13 +145,19 @@ def out_of_distribution_auroc(inside: Any, outside: Any) -> float:
     from sklearn.metrics import roc_auc_score  # slow to import, and nothing else here needs it
 
     parts = [_probabilities(inside, "inside"), _probabilities(outside, "outside")]
-    entropies = np.concatenate([entr(part).sum(axis=1) for part in parts])
+    # Of rows in one order, so that those of the same probabilities have the same entropy to the last digit.
+    entropies = np.concatenate([entr(np.sort(part, axis=1)).sum(axis=1) for part in parts])
     labels = np.repeat([0, 1], [len(part) for part in parts])
     return float(roc_auc_score(labels, entropies))
 
 
 def _probabilities(value: Any, name: str) -> np.ndarray:
     array = finite_array(value, name)
+    if array.shape[1] == 1:
+        raise ValueError(
+            f"{name}: expected a column for each class, got one column; of two classes give"
+            " [1 - p, p]."
+        )
     if not (array >= 0.0).all():
         raise ValueError(f"{name}: expected probabilities of at least 0, got {array.min()}.")
     sums = array.sum(axis=1)

@@ -386,6 +386,6 @@ def _mixture(
     if not abs(total) < 1e-4:  # written so that NaN fails too
         raise ValueError(
             "log_weights: expected logarithms of weights that sum to 1, "
-            f"got a sum of {math.exp(total):.6g}."
+            f"got a sum of {np.exp(np.minimum(total, 700.0)):.6g}."
         )
     return means, variances, log_weights - total

@@ -51,7 +51,11 @@ class DrawingDeepGPModel(DeepGPModel):
             global inducing model does not integrate it out. Then, where training samples inducing outputs
             too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer
             of a global inducing model, once or, for pseudo-observations, twice (of the prior and of the
-            pseudo-noise). None where points travel by sites.
+            pseudo-noise). None where points travel by sites. Of a network of weights: [S, N, T_l] for each
+            layer with local reparameterisation, and for GPs on top that are sampled; then for each layer what
+            its prior takes for a draw of the precision, if it is random, and where its weights are sampled
+            [S, T_l, D_l], D_l weights a unit, and once more [S, T_l, M] if there are fewer inducing points
+            than these.
         """
         if not tf.is_tensor(num_data):
             num_data = check_positive_integer(num_data, "num_data")

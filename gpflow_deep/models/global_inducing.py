@@ -67,8 +67,8 @@ class GlobalInducingDeepGP(InducingChainModel):
         "analytic_kl" samples the last layer too; for the hidden layers the analytic divergence hardly changes
         the noise. "monte_carlo" is the paper's: it samples everything, log ratios included.
     :param kl_weight: weight of the KL divergences in what training maximises: a number, or a function without
-        arguments that is called in every evaluation. For a schedule :func:`gpflow_deep.training.fit` takes
-        ``tempering``.
+        arguments, which is called where a graph is made, so once in compiled training: let it read a
+        ``tf.Variable``. For a schedule :func:`gpflow_deep.training.fit` takes ``tempering``.
     :param num_samples: draws S of the inducing outputs and of each point in training.
     :param num_data: size of the whole training set, for minibatches.
     :param num_prediction_samples: components of the predicted mixture.

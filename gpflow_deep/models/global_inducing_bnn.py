@@ -32,6 +32,7 @@ from .network_parts import (
     build_weight_posteriors,
     connect_layers,
     image_inputs,
+    uses_inducing_inputs,
 )
 from .passage import JointPassage, Passage
 
@@ -71,8 +72,9 @@ class GlobalInducingBNN(InducingChainModel):
         last layer out and takes the divergences given the inducing inputs analytically; "analytic_kl" samples
         the last layer too; "monte_carlo" is the paper's: it samples everything, log ratios included.
     :param kl_weight: weight of the divergences in what training maximises: a number, or a function without
-        arguments that is called in every evaluation. :meth:`elbo` is the bound whatever it is. For a
-        schedule :func:`gpflow_deep.training.fit` takes ``tempering``.
+        arguments, which is called where a graph is made, so once in compiled training: let it read a
+        ``tf.Variable``. :meth:`elbo` is the bound whatever it is. For a schedule
+        :func:`gpflow_deep.training.fit` takes ``tempering``.
     :param num_samples: draws S of the weights in training.
     :param num_data: size of the whole training set, for minibatches.
     :param num_prediction_samples: components of the predicted mixture.
@@ -117,18 +119,21 @@ class GlobalInducingBNN(InducingChainModel):
         self._input_shape = tf.TensorShape(shape)
         self.inducing_posteriors = build_weight_posteriors(
             posterior,
-            self._random_layers,
+            self.layers,
             0 if inputs is None else inputs.shape[0],
             pseudo_outputs,
             self.seed,
         )
-
-    def _check_sharing(self) -> None:
-        """Layers of networks have no kernels; their priors are the layer's own."""
+        if inputs is not None and inputs is not inducing_inputs and not self._uses_inducing_inputs:
+            gpflow.set_trainable(inputs, False)  # else it would be one without a gradient
 
     @property
     def _random_layers(self) -> list[BayesianLayer | GPLayer]:
         return random_layers(self.layers)
+
+    @property
+    def _uses_inducing_inputs(self) -> bool:
+        return any(uses_inducing_inputs(q) for q in self.inducing_posteriors)
 
     @property
     def _input_dim(self) -> int:

@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer, Layer
 from ..numerics.draws import standard_normals
 from ..numerics.linalg import cast_all, rows_times
+from ..numerics.parts import in_parts, part_size
 from ..posteriors.base import Conditional
 from ..posteriors.explained import Explained
 from ..posteriors.layerwise import LayerPosterior
@@ -66,7 +67,7 @@ class InducingChainModel(VariationalDeepGPModel):
 
     :param estimator: of the bound: "marginal", "analytic_kl" or "monte_carlo".
     :param kl_weight: weight of the KL divergences in what training maximises: a number, or a function without
-        arguments.
+        arguments that is called where a graph is made.
     """
 
     inducing_posteriors: list[Any]
@@ -128,13 +129,19 @@ class InducingChainModel(VariationalDeepGPModel):
         count = len(shapes)
         shapes += self._inducing_shapes(S, L, training=False)
         noise = standard_normals(shapes, [self.seed, 1])
-        passage = self._passage(self._propagate_inducing(noise[count:]))
-        steps = walk(layers, passage, X, self._by_layer(noise[:count], L))
-        return [
-            tf.reduce_mean(tf.math.reduce_variance(mean, axis=0), axis=0)
-            + tf.reduce_mean(variance, axis=[0, 1])
-            for mean, variance in (step.conditional for step in steps)
-        ]
+        prepared = self._propagate_inducing(noise[count:])
+
+        def of_points(X: tf.Tensor, *points: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            draws = self._by_layer([tf.transpose(x, [1, 0, 2]) for x in points], L)
+            steps = walk(layers, self._passage(prepared), X, draws)
+            return tuple(
+                tf.math.reduce_variance(mean, axis=0) + tf.reduce_mean(variance, axis=0)
+                for mean, variance in (step.conditional for step in steps)
+            )
+
+        rows = [X, *(tf.transpose(x, [1, 0, 2]) for x in noise[:count])]
+        each = in_parts(of_points, rows, part_size(S, self._width), L)
+        return [tf.reduce_mean(variances, axis=0) for variances in each]
 
     # What is prepared.
 

@@ -5,7 +5,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -17,8 +17,8 @@ from ..layers import GPLayer
 from ..layers.bayesian import (
     BayesianConv2D,
     BayesianDense,
-    BayesianLayer,
     NetworkLayer,
+    Residual,
     connect,
     random_layers,
 )
@@ -32,7 +32,15 @@ from ..posteriors.weights import (
 from ..validation import as_real_array, check_inputs, check_positive_integer
 from .global_inducing_parts import check_builders, initialise
 
-__all__ = ["NetworkPosteriors", "build_weight_posteriors", "connect_layers", "image_inputs"]
+__all__ = [
+    "NetworkPosteriors",
+    "build_weight_posteriors",
+    "connect_layers",
+    "image_inputs",
+    "uses_inducing_inputs",
+]
+
+_NUM_SEEDS = 2**63
 
 NetworkPosteriors = Callable[[WeightSpec], WeightPosterior] | Sequence[Callable[..., Any]]
 
@@ -100,7 +108,7 @@ def _input_shape(inducing_inputs: Parameter | None, input_shape: Any) -> tuple[i
 
 def build_weight_posteriors(
     posterior: NetworkPosteriors,
-    layers: Sequence[BayesianLayer | GPLayer],
+    layers: Sequence[NetworkLayer | GPLayer],
     num_inducing: int,
     pseudo_outputs: TensorType | None,
     seed: int,
@@ -108,17 +116,19 @@ def build_weight_posteriors(
     """
     The posterior of each random layer, with its initial values.
 
+    :param layers: of the network.
     :param num_inducing: inducing points; 0 for none.
     :raises TypeError: where ``posterior`` makes something else.
     :raises ValueError: where there are not as many as layers, or inducing inputs are missing.
     """
+    found = random_layers(layers)
     if isinstance(posterior, Sequence) and not isinstance(posterior, str):
         builders = list(posterior)
     else:
-        builders = [PseudoObservations if isinstance(x, GPLayer) else posterior for x in layers]
-    check_builders(builders, len(layers))
+        builders = [PseudoObservations if isinstance(x, GPLayer) else posterior for x in found]
+    check_builders(builders, len(found))
     posteriors: list[Any] = []
-    for index, (layer, build) in enumerate(zip(layers, builders)):
+    for index, (layer, build) in enumerate(zip(found, builders)):
         kind: type = WeightPosterior
         if isinstance(layer, GPLayer):
             kind = LayerPosterior
@@ -128,7 +138,9 @@ def build_weight_posteriors(
         else:
             sizes = layer.num_outputs, layer.fan_in, num_inducing, layer.num_positions
             convolves = isinstance(layer, BayesianConv2D)
-            arguments = (WeightSpec(*sizes, seed=seed + index, is_convolution=convolves),)
+            arguments = (
+                WeightSpec(*sizes, seed=(seed + index) % _NUM_SEEDS, is_convolution=convolves),
+            )
         expected = f"posterior: expected a function that makes a {kind.__name__} for {layer.name}"
         try:
             q = build(*arguments)
@@ -143,20 +155,40 @@ def build_weight_posteriors(
                     f"{expected} with (num_outputs, fan_in) = {own}, got one with {others}."
                 )
         posteriors.append(q)
-    _check_local_reparameterisation(posteriors)
+    _check_local_reparameterisation(layers, iter(reversed(posteriors)))
     # Of the posteriors of weights, those that have pseudo-observations.
     observed: list[Any] = [getattr(q, "observations", q) for q in posteriors]
     initialise(observed, pseudo_outputs, seed)
     return posteriors
 
 
-def _check_local_reparameterisation(posteriors: Sequence[Any]) -> None:
-    """The draws of outputs are each point's own; a posterior above needs the weights that they all share."""
-    coupled = False
-    for q in reversed(posteriors):
-        if isinstance(q, FactorisedWeights) and q.local_reparameterisation and coupled:
-            raise ValueError(
-                "posterior: expected no local_reparameterisation below a layer whose posterior uses its"
-                " inducing inputs."
-            )
-        coupled |= isinstance(q, LayerPosterior) or q.uses_inducing_inputs
+def uses_inducing_inputs(q: Any) -> bool:
+    """Whether a layer's posterior depends on the inducing inputs that come through the layers below."""
+    return isinstance(q, LayerPosterior) or q.uses_inducing_inputs
+
+
+def _check_local_reparameterisation(
+    layers: Sequence[Any], posteriors: Iterator[Any], coupled: bool = False
+) -> bool:
+    """
+    The draws of outputs are each point's own; a posterior above needs the weights that they all share.
+
+    :param posteriors: of the random layers, the last one first, of which it takes those of these layers.
+    :param coupled: whether there is such a posterior above them.
+    :return: whether there is one above or among them.
+    """
+    for layer in reversed(layers):
+        if isinstance(layer, Residual):
+            second = _check_local_reparameterisation(layer.shortcut, posteriors, coupled)
+            first = _check_local_reparameterisation(layer.layers, posteriors, coupled)
+            coupled = first or second
+            continue
+        for _ in random_layers([layer]):
+            q = next(posteriors)
+            if isinstance(q, FactorisedWeights) and q.local_reparameterisation and coupled:
+                raise ValueError(
+                    "posterior: expected no local_reparameterisation below a layer whose posterior uses"
+                    " its inducing inputs."
+                )
+            coupled = coupled or uses_inducing_inputs(q)
+    return coupled

@@ -12,12 +12,16 @@ from ..numerics.warning import warn_caller
 
 __all__ = ["warn_of_shared_parameters"]
 
-#: Of kernels, mean functions and inducing variables, the model that was built on them last.
+#: Of kernels, mean functions, inducing variables and layers of networks, the last model built on them.
 _USERS: WeakKeyDictionary[tf.Module, Any] = WeakKeyDictionary()
 
 
 def _parts(model: Any) -> Iterator[tf.Module]:
     for layer in model.layers:
+        if not hasattr(layer, "kernel"):  # a network's, with a prior or a function of its own
+            if layer.trainable_variables:
+                yield layer
+            continue
         for part in (layer.kernel, layer.mean_function, getattr(layer, "inducing_variable", None)):
             if isinstance(part, tf.Module) and part.trainable_variables:
                 yield part

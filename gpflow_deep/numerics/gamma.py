@@ -14,6 +14,8 @@ _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 # On the scale of normal scores the problem is almost linear: from 3 on nothing changes but in far tails.
 _NEWTON_STEPS = 6
+# Above it TensorFlow's distribution function has lost the digits that a step takes, and the start has them.
+_LARGE = {tf.float32: 1e4, tf.float64: 1e6}
 
 
 def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Tensor:
@@ -23,7 +25,7 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
     arguments.
 
     Newton's method on :math:`\Phi^{-1}(P(a, s)) = z` for log s, from the cube of a normal variable (Wilson &
-    Hilferty 1931) or, where that is no start, from the leading term of P at zero.
+    Hilferty 1931) or, where that is no start, from the leading term of P at zero or that of 1 - P.
 
     :param concentration: a > 0, broadcast against ``normals``.
     :param normals: z.
@@ -33,7 +35,8 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
 
     @tf.custom_gradient
     def quantiles(a: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        values = tf.exp(_log_quantiles(a, z))
+        # Next to nothing is not nothing, which has neither logarithm nor root.
+        values = tf.maximum(tf.exp(_log_quantiles(a, z)), _least(z.dtype))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             log_density = _log_density(a, values)
@@ -46,6 +49,11 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
     return quantiles(tf.broadcast_to(concentration, shape), tf.broadcast_to(normals, shape))
 
 
+def _least(dtype: tf.DType) -> float:
+    """The smallest number of full precision."""
+    return float(np.finfo(dtype.as_numpy_dtype).tiny)
+
+
 def _log_density(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return (a - 1.0) * tf.math.log(x) - x - tf.math.lgamma(a)
 
@@ -54,7 +62,11 @@ def _log_quantiles(a: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
     cube_root = 1.0 - 1.0 / (9.0 * a) + z / (3.0 * tf.sqrt(a))
     near_zero = (_log_ndtr(z) + tf.math.lgamma(a + 1.0)) / a
     usual = tf.math.log(a) + 3.0 * tf.math.log(tf.maximum(cube_root, 0.1))
-    log_x = tf.where(cube_root > 0.3, usual, near_zero)
+    # The upper tail of small concentrations, 1 - P = a E_1(x), by the leading terms of E_1.
+    ratio = tf.nn.relu(tf.math.log(a) - _log_ndtr(-z))
+    upper = tf.math.log(0.5 + tf.nn.relu(ratio - tf.math.log1p(ratio)))
+    near_zero = tf.where(near_zero > -1.0, upper, near_zero)
+    log_x = tf.where((cube_root > 0.3) & (a > 0.03), usual, near_zero)
     for _ in range(_NEWTON_STEPS):
         x = tf.exp(log_x)
         # The smaller of the two tails has all of its digits.
@@ -62,7 +74,10 @@ def _log_quantiles(a: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
             z < 0.0, tf.math.ndtri(tf.math.igamma(a, x)), -tf.math.ndtri(tf.math.igammac(a, x))
         )
         log_slope = _log_density(a, x) + log_x + 0.5 * tf.square(score) + _LOG_SQRT_2PI
-        log_x -= (score - z) * tf.exp(-log_slope)
+        step = tf.clip_by_value((score - z) * tf.exp(-log_slope), -1.0, 1.0)
+        # Where x is next to nothing the leading term is all that there is.
+        can = (x > _least(x.dtype)) & (a < _LARGE[x.dtype])
+        log_x = tf.where(can, log_x - step, log_x)
     return log_x
 
 

@@ -149,7 +149,9 @@ class FactorisedWeights(WeightPosterior):
     :param spec: of the layer.
     :param local_reparameterisation: draw in training each point's outputs, rather than the weights (Kingma,
         Salimans & Welling 2015). For that no layer above may have a posterior that uses inducing inputs:
-        these need the same weights.
+        these need the same weights. The outputs of a convolution are drawn independently at all positions,
+        which share their weights: there the expected log-likelihood is an approximation, as in the paper's
+        code, mostly too large, and the objective no bound.
     :param initial_scale: of the weights' standard deviations, in units of 1/sqrt(D); the means start as draws
         from N(0, 1/D).
     """

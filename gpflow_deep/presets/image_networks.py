@@ -33,6 +33,7 @@ from gpflow_deep.validation import (
 
 __all__ = ["image_network", "lenet", "resnet8"]
 
+# The paper's twin: its convolutions draw outputs, position by position, and its objective is no bound.
 _POSTERIORS: dict[str, Any] = {
     "factorised": partial(FactorisedWeights, local_reparameterisation=True),
     "global-inducing": GlobalInducingWeights,
@@ -119,7 +120,8 @@ def image_network(
     :param images: standardised, [N, H, W, C]; data of the model are their rows, [N, H W C].
     :param labels: classes 0, 1, ..., whole numbers of any type, [N].
     :param architecture: :func:`resnet8`, :func:`lenet`, or a function of (num_classes, channels, prior).
-    :param posterior: "global-inducing" or "factorised" (with local reparameterisation).
+    :param posterior: "global-inducing" or "factorised" (with local reparameterisation, which makes of images
+        no bound: see :class:`~gpflow_deep.posteriors.FactorisedWeights`).
     :param prior: "spatial", "neal", "standard" or "scale".
     :param channels: of the convolutions.
     :param num_inducing: inducing images, at most N.

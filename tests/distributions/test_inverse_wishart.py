@@ -51,6 +51,34 @@ def test_gammas_in_single_precision() -> None:
     np.testing.assert_allclose(single, double, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype, rtol", [(tf.float64, 1e-6), (tf.float32, 2e-2)])
+@pytest.mark.parametrize("concentration", [0.005, 0.01, 0.02, 0.05, 2e4, 1e6])
+def test_gammas_of_next_to_nothing_and_of_many(
+    concentration: float, dtype: tf.DType, rtol: float
+) -> None:
+    """From next to nothing, where the variable itself is below all numbers, to the far upper tail."""
+    scores = np.linspace(-5.0, 5.0, 41)
+    a, z = (tf.constant(x, dtype) for x in (np.full(41, concentration), scores))
+    with tf.GradientTape() as tape:
+        tape.watch([a, z])
+        values = gammas_from_normals(a, z)
+    assert all(np.isfinite(slope).all() for slope in tape.gradient(values, [a, z]))
+    tails = stats.norm.cdf(-np.abs(scores))
+    quantile = stats.gamma.ppf(tails, concentration), stats.gamma.isf(tails, concentration)
+    expected = np.where(scores < 0.0, *quantile)
+    np.testing.assert_allclose(
+        values, expected, rtol=rtol, atol=np.finfo(dtype.as_numpy_dtype).tiny
+    )
+
+
+@pytest.mark.parametrize("df", [1.005, 1.02])
+def test_draws_of_hardly_enough_degrees_of_freedom(df: float) -> None:
+    df = tf.Variable(df, dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        draws = Bartlett(df, size=2).sample(20_000, seed=1)
+    assert np.isfinite(draws).all() and np.isfinite(tape.gradient(draws, df))
+
+
 # ---------------------------------------------------------------- densities
 
 
@@ -121,6 +149,8 @@ def test_the_divergence_is_the_average_log_ratio() -> None:
     divergence = tfp.distributions.kl_divergence(q, p)
     assert abs(divergence - np.mean(ratios)) < 4.5 * error
     np.testing.assert_allclose(tfp.distributions.kl_divergence(q, q), 0.0, atol=1e-12)
+    with pytest.raises(ValueError, match="b: expected matrices of size 3 like a's, got 2"):
+        tfp.distributions.kl_divergence(q, InverseWishart(4.0, np.eye(2)))
 
 
 def test_batches_of_degrees_and_of_scales() -> None:

@@ -59,6 +59,13 @@ def test_out_of_distribution() -> None:
     assert metrics.out_of_distribution_auroc(sure, unsure) == 1.0
     assert metrics.out_of_distribution_auroc(unsure, sure) == 0.0
     assert metrics.out_of_distribution_auroc(sure, sure) == 0.5
+    # As sure of another class, though sums in another order differ in their last digit.
+    assert metrics.out_of_distribution_auroc([[0.6, 0.3, 0.1]], [[0.1, 0.3, 0.6]]) == 0.5
+
+
+def test_one_column_is_no_probability_of_two_classes() -> None:
+    with pytest.raises(ValueError, match=r"probabilities: expected a column for each class"):
+        metrics.accuracy([0, 1], [[0.3], [0.8]])
 
 
 def test_a_class_thought_impossible() -> None:

@@ -231,6 +231,7 @@ def test_rmse() -> None:
         ("variances", np.full((4, 7, 2), -1.0), "variances: expected none below 0"),
         ("log_weights", np.zeros(4), "log_weights: .* sum of 4"),
         ("log_weights", np.full(4, np.nan), "log_weights: "),
+        ("log_weights", np.full(4, 1000.0), "log_weights: expected logarithms of weights"),
     ],
 )
 @pytest.mark.parametrize("metric", [metrics.crps, metrics.pit, metrics.log_density])

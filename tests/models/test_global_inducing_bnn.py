@@ -25,6 +25,7 @@ from gpflow_deep.layers.bayesian import (
     Residual,
 )
 from gpflow_deep.models.passage import walk
+from gpflow_deep.numerics import parts
 from gpflow_deep.posteriors import (
     FactorisedWeights,
     GlobalInducingWeights,
@@ -183,6 +184,44 @@ def test_local_reparameterisation_has_the_same_expectation() -> None:
     assert second < first
 
 
+def test_local_reparameterisation_beside_a_posterior_with_inducing_inputs() -> None:
+    """What one branch of a block does to the inducing points the other one does not see."""
+
+    def model(posterior: Any) -> gd.models.GlobalInducingBNN:
+        block = Residual([BayesianDense(2)], [BayesianDense(2)])
+        layers = [BayesianDense(2), block, BayesianDense(1)]
+        likelihood = gpflow.likelihoods.Gaussian()
+        return gd.models.GlobalInducingBNN(layers, likelihood, X[:6], posterior=posterior)
+
+    for branches in ([LOCALLY, GlobalInducingWeights], [GlobalInducingWeights, LOCALLY]):
+        bnn = model([FactorisedWeights, *branches, FactorisedWeights])
+        assert np.isfinite(bnn.elbo((X, Y)))
+        with pytest.raises(ValueError, match="expected no local_reparameterisation below a layer"):
+            model([LOCALLY, *branches, FactorisedWeights])
+    with pytest.raises(ValueError, match="expected no local_reparameterisation below a layer"):
+        model([FactorisedWeights, FactorisedWeights, LOCALLY, GlobalInducingWeights])
+
+
+def test_inducing_inputs_that_no_posterior_uses_are_not_trained() -> None:
+    """GPflow's Scipy takes no variable without a gradient."""
+    model = _model(FactorisedWeights)
+    fix_draws(model)
+    loss = model.training_loss_closure((X, Y), compile=False, seed=0)
+    before = loss()
+    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 3})
+    assert loss() < before
+    assert _model().inducing_inputs.trainable
+
+
+def test_models_on_the_same_layers() -> None:
+    layers = [BayesianDense(3, "scale"), Activation("tanh"), BayesianDense(1)]
+    gaussian = gpflow.likelihoods.Gaussian
+    first = gd.models.GlobalInducingBNN(layers, gaussian(), X[:6])
+    with pytest.warns(UserWarning, match="is built on layers of"):
+        second = gd.models.GlobalInducingBNN(layers, gaussian(), X[:6])
+    assert len(first.layers) == len(second.layers)
+
+
 def test_gps_on_top() -> None:
     """The estimators agree, and the network below learns."""
     results = {}
@@ -254,6 +293,15 @@ def test_uncertainty_by_layer() -> None:
     assert [v.shape for v in functions] == [(4,), (1,)]
     total = np.mean(model.predict_f(XNEW)[1])
     np.testing.assert_allclose(functions[1][0], total, rtol=0.8)
+
+
+def test_uncertainty_by_layer_of_many_points_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for top in (None, GPLayer(gpflow.kernels.SquaredExponential(), None, 1)):
+        model = _model(top=top)
+        whole = model.function_variances(X, 20)
+        monkeypatch.setattr(parts, "_ROWS", 100)
+        assert_close(model.function_variances(X, 20), whole)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("prior", ["neal", "scale"])

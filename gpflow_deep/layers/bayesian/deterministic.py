@@ -45,7 +45,8 @@ class _Deterministic(NetworkLayer):
 class Activation(_Deterministic):
     """
     Any function of points [B, ...], such as ``tf.nn.relu``, a ``tf.Module`` or a layer of Keras, of the
-    default float. Variables of modules and layers are trained with the model.
+    default float. Variables of modules and layers are trained with the model. Layers of Keras are called as
+    for predictions: ``Dropout``, ``GaussianNoise`` and the averages of ``BatchNormalization`` do nothing.
 
     :param function: the function, or its name in ``tf.nn``.
     :raises ValueError: for a name that is not there; when the layer is connected, where the function does not
@@ -126,7 +127,11 @@ class MaxPool2D(_Pool2D):
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """[B, H / size, W / size, C]."""
-        return tf.nn.max_pool2d(X, self.size, self.size, "VALID")
+        largest = tf.nn.max_pool2d(X, self.size, self.size, "VALID")
+        # TensorFlow passes over NaN, and has the lowest number where there is nothing else.
+        missing = tf.cast(tf.math.is_nan(X), X.dtype)
+        missing = tf.nn.max_pool2d(missing, self.size, self.size, "VALID")
+        return tf.where(missing > 0.0, tf.cast(np.nan, X.dtype), largest)
 
 
 class AveragePool2D(_Pool2D):

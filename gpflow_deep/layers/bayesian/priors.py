@@ -130,12 +130,15 @@ class SpatialInverseWishartPrior(WeightPrior):
     Y^T) with free Y [p, p] and positive w [p] (Ober & Aitchison 2021, Eq. 16, with p + 1 degrees of freedom).
     A bias has precision D.
 
-    :param num_positions: p, the product of the kernel's sizes.
+    :param num_positions: p, the product of the kernel's sizes, at least 2.
+    :raises ValueError: for less.
     """
 
     def __init__(self, num_positions: int, *, name: str | None = None) -> None:
         super().__init__(name=name)
         p = self.num_positions = check_positive_integer(num_positions, "num_positions")
+        if p == 1:  # a bias would be one channel more
+            raise ValueError("num_positions: expected at least 2, got 1.")
         # At the start the covariance has its prior expectation.
         self.pseudo_rows = Parameter(p * np.eye(p), dtype=gpflow.default_float())
         self.pseudo_weights = Parameter(

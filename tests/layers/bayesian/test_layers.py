@@ -61,6 +61,13 @@ def test_pooling() -> None:
     np.testing.assert_allclose(_apply(GlobalAveragePool2D()), IMAGES.mean(axis=(2, 3)))
     np.testing.assert_allclose(_apply(MaxPool2D(3))[:, :, 0, 0], IMAGES[:, :, :3, :3].max((2, 3)))
     np.testing.assert_allclose(_apply(Flatten()), IMAGES.reshape([2, 3, -1]))
+    # What is missing is not passed over.
+    holes = IMAGES.copy()
+    holes[0, 0, 0, 0, 0] = np.nan
+    holes[1, 2, 2:, 4:, 1] = np.nan
+    windows = holes.reshape([2, 3, 2, 2, 3, 2, 2]).max(axis=(3, 5))
+    np.testing.assert_array_equal(_apply(MaxPool2D(), holes), windows)
+    assert np.isnan(windows).sum() == 2
 
 
 @pytest.mark.parametrize(
@@ -122,6 +129,7 @@ def test_layers_survive_pickling() -> None:
             lambda: BayesianDense(2, SpatialInverseWishartPrior(9)),
             "prior: expected a spatial prior over the kernel's positions, 1, got one over 9",
         ),
+        (lambda: SpatialInverseWishartPrior(1), "num_positions: expected at least 2, got 1"),
         (
             lambda: _apply(BayesianDense(2)),
             r"BayesianDense takes vectors \(put Flatten before it\)",
