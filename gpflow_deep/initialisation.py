@@ -87,7 +87,7 @@ def greedy_inducing_inputs(
     chosen: list[int] = []
     for m in range(number):
         row = int(np.argmax(variance))
-        if chosen and variance[row] <= least:
+        if variance[row] <= least:
             others = np.flatnonzero(np.isfinite(variance))  # in random order
             chosen.extend(others[: number - m])
             break

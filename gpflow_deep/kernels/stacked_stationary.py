@@ -42,7 +42,7 @@ class StackedStationary(MultioutputKernel):
     :param variance: initial variances, [T] or one for all.
     :param lengthscales: initial lengthscales: [T] or one for all; [T, D] for one a dimension (ARD).
     :raises TypeError: where ``kernel`` is not such a kernel's class.
-    :raises ValueError: where variances or lengthscales are not T.
+    :raises ValueError: where variances or lengthscales are not T, or ``kernel`` sets its own or active_dims.
     """
 
     def __init__(
@@ -61,6 +61,16 @@ class StackedStationary(MultioutputKernel):
             raise TypeError(
                 "kernel: expected an isotropic stationary kernel, with no methods of its own but K_r2 or"
                 f" K_r, got {kernel!r}."
+            )
+        own = {"variance": shape.variance, "lengthscales": shape.lengthscales}
+        if any(scale.shape.rank or scale.numpy() != 1.0 for scale in own.values()):
+            raise ValueError(
+                "kernel: expected one of variance and lengthscale 1, as the GPs' own are given beside it, got"
+                f" {shape.variance.numpy()} and {shape.lengthscales.numpy()}."
+            )
+        if shape.active_dims != slice(None):
+            raise ValueError(
+                f"kernel: expected one of all inputs, got active_dims={shape.active_dims!r}."
             )
         self.shape: IsotropicStationary = shape
         # No parameters of its own: scales are applied here.

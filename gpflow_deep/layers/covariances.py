@@ -17,6 +17,7 @@ from functools import reduce
 from typing import NamedTuple
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import (
     InducingPoints,
@@ -140,10 +141,21 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
             K = _all_gps(kernel, inducing_variable.Z)
         else:
             K = gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0)
-        return tf.cast(K, tf.float64)
+        return _clear_of_rounding(K)
 
     K = _of_each(covariance, inducing_variable, kernel)
     return add_jitter(K, jitter)
+
+
+def _clear_of_rounding(K: tf.Tensor) -> tf.Tensor:
+    """In float64; with what float32 may have taken from the smallest eigenvalues, where it was in that."""
+    wide = tf.cast(K, tf.float64)
+    if K.dtype == tf.float64:
+        return wide
+    M = tf.cast(tf.shape(K)[-1], tf.float64)
+    largest = tf.reduce_max(tf.linalg.diag_part(wide), axis=-1)
+    rounding = tf.stop_gradient(M * largest) * np.finfo(K.dtype.as_numpy_dtype).eps
+    return tf.linalg.set_diag(wide, tf.linalg.diag_part(wide) + rounding[..., None])
 
 
 def _all_gps(kernel: MultioutputKernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:

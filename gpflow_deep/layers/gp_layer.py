@@ -15,7 +15,15 @@ from gpflow.inducing_variables import (
     InducingPoints,
     InducingVariables,
 )
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import (
+    Combination,
+    Kernel,
+    LinearCoregionalization,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+    Stationary,
+)
 from gpflow.mean_functions import MeanFunction
 
 from ..kernels.methods import profile_of
@@ -262,12 +270,28 @@ class GPLayer(Layer):
                 or profile_of(self.kernel) is None
             ):
                 batch_covariance(self.kernel, X[None])
+            _check_scales(self.kernel, input_dim)
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
                 f" not fit {at} of dimension {input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
+
+
+def _check_scales(kernel: Kernel, input_dim: int) -> None:
+    """Whether lengthscales are as many as inputs: of one input alone, others would be broadcast to."""
+    if isinstance(kernel, SharedIndependent):
+        _check_scales(kernel.kernel, input_dim)
+    if isinstance(kernel, (Combination, SeparateIndependent, LinearCoregionalization)):
+        for part in kernel.kernels:
+            _check_scales(part, input_dim)
+    if isinstance(kernel, Stationary):
+        active, scales = len(np.arange(input_dim)[kernel.active_dims]), kernel.lengthscales
+        if not active:
+            raise ValueError(f"active_dims: expected some of {input_dim} inputs, got none.")
+        if scales.shape.rank and scales.shape[-1] not in (1, active):
+            raise ValueError(f"lengthscales: expected one or {active}, got {scales.shape[-1]}.")
 
 
 def check_inducing_variables(layers: Sequence[GPLayer]) -> None:

@@ -13,8 +13,8 @@ C = A A^T - W,
 (Bui et al. 2016, section 4 and Appendix G; the mean function is an addition). They are exact for the kernels
 that :mod:`gpflow_deep.psi_statistics` knows and affine mean functions, and by quadrature over h for others.
 
-What is added up here is as large as the inverse of K_MM and cancels down to the variances, so the moments of
-squared exponentials are formed in float64 whatever the default float; only what comes out is rounded to it.
+What is added up here is as large as the inverse of K_MM and cancels down to the variances, so the moments are
+formed in float64 whatever the default float; only what comes out is rounded to it.
 """
 
 from __future__ import annotations
@@ -90,16 +90,17 @@ def under_gaussian(
     try:
         affine = _affine(layer.mean_function, inputs.mean.shape[1], layer.num_latent_gps)
         stacked = _stacked(layer, inputs.mean.shape[1])
+        wide, A, W = tf.nest.map_structure(_wide, (inputs, A, W))
+        affine = None if affine is None else tf.nest.map_structure(_wide, affine)
         if stacked is not None:
-            inputs, A, W = tf.nest.map_structure(_wide, (inputs, A, W))
-            affine = None if affine is None else tf.nest.map_structure(_wide, affine)
-            moments = _stacked_moments(stacked, inputs, A, W, full, affine is not None)
+            moments = _stacked_moments(stacked, wide, A, W, full, affine is not None)
         else:
-            A, W = (tf.cast(x, inputs.mean.dtype) for x in (A, W))
-            moments = _dense_moments(layer, inputs, A, W, full)
+            moments = _dense_moments(layer, wide, A, W, full)
     except NoClosedForm:
         return _by_quadrature(layer, inputs, A, W, full)
-    return _narrow(_add_mean_function(moments, inputs, affine))
+    mean, covariance = _add_mean_function(moments, wide, affine)
+    # Rounding may take more than there is.
+    return _narrow(Gaussian(mean, covariance if full else tf.maximum(covariance, 0.0)))
 
 
 def _wide(x: tf.Tensor) -> tf.Tensor:
@@ -315,6 +316,7 @@ def _dense_moments(
     layer: GPLayer, inputs: Gaussian, A: tf.Tensor, W: tf.Tensor, full: bool
 ) -> _Moments:
     kernels, Zs = _parts(layer)
+    Zs = [_wide(Z) for Z in Zs]
     T, K = layer.num_latent_gps, len(kernels)
     own = [t % K for t in range(T)]
     parts = list(zip(kernels, Zs))

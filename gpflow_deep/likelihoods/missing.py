@@ -60,6 +60,8 @@ class MissingOutputs(ScalarLikelihood):
 
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         present, Y = _fill(Y)
+        # What is not finite where nothing was observed would spoil gradients, though it is left out.
+        F = tf.where(present, F, tf.zeros_like(F))
         each = scalar_log_prob(self.likelihood, X, F, Y)
         return tf.where(present, each, tf.zeros_like(each))
 
@@ -105,7 +107,9 @@ def _missing(likelihood: MissingOutputs, at: Query) -> tf.Tensor:
         return gaussian_normaliser(error, at.covariance * mask, s, at.alpha)
     if at.is_joint and at.alpha != 0:
         return normaliser.dispatch(Likelihood)(likelihood, at)
-    each = _each(inner, at.alpha)(inner, at.X, at.mean, at.variance, Y)
+    mean = tf.where(present, at.mean, tf.zeros_like(at.mean))
+    variance = tf.where(present, at.variance, tf.ones_like(at.variance))
+    each = _each(inner, at.alpha)(inner, at.X, mean, variance, Y)
     return tf.reduce_sum(tf.where(present, each, tf.zeros_like(each)), axis=-1)
 
 

@@ -20,10 +20,13 @@ from gpflow.likelihoods import (
     Gaussian,
     Likelihood,
     MonteCarloLikelihood,
+    MultiClass,
     ScalarLikelihood,
     SwitchedLikelihood,
 )
 
+from ..numerics.factorisations import cholesky
+from ..numerics.linalg import standard_deviation
 from .expectations import (
     by_likelihood,
     each_log_density,
@@ -31,7 +34,7 @@ from .expectations import (
     predict_log_density,
     variational_expectations,
 )
-from .log_probs import inherits
+from .log_probs import inherits, probit
 from .monte_carlo import drawn_log_probs
 
 __all__ = ["Query", "gaussian_normaliser", "log_normaliser", "noise_variance", "normaliser"]
@@ -174,6 +177,46 @@ def _scalar(likelihood: ScalarLikelihood, at: Query) -> tf.Tensor:
 
 
 @normaliser.register
+def _robust_max(likelihood: MultiClass, at: Query) -> tf.Tensor:
+    """Of two values by the probability that the class's function is the largest: draws have no gradients."""
+    methods = "_log_prob", "_variational_expectations", "_predict_log_density"
+    if not inherits(likelihood, MultiClass, *methods):
+        return normaliser.dispatch(Likelihood)(likelihood, at)
+    if not at.is_joint and at.alpha in (0.0, 1.0):
+        return _at_ends(likelihood, at)
+    link = likelihood.invlink
+    if at.is_joint:
+        largest = _probability_of_largest(likelihood, at)
+    else:
+        nodes = likelihood.num_gauss_hermite_points
+        x, w = (tf.constant(a, at.mean.dtype) for a in np.polynomial.hermite.hermgauss(nodes))
+        largest = link.prob_is_largest(at.Y, at.mean, at.variance, x, w)[:, 0]
+    right, wrong = (tf.math.log(tf.convert_to_tensor(p)) for p in (1.0 - link.epsilon, link.eps_k1))
+    if at.alpha == 0:
+        return largest * right + (1.0 - largest) * wrong
+    mean = largest * tf.exp(at.alpha * right) + (1.0 - largest) * tf.exp(at.alpha * wrong)
+    return tf.math.log(mean) / at.alpha
+
+
+def _probability_of_largest(likelihood: Likelihood, at: Query) -> tf.Tensor:
+    """
+    The probability [N] that the function of the observed class is the largest of correlated ones: exact given
+    draws of the others.
+    """
+    noise = _draws_for(likelihood, at)
+    observed = tf.one_hot(tf.reshape(tf.cast(at.Y, tf.int32), [-1]), at.mean.shape[-1])
+    order = tf.argsort(observed, stable=True)  # the class's own last
+    mean = tf.gather(at.mean, order, batch_dims=1)
+    covariance = tf.gather(at.covariance, order, batch_dims=1)
+    covariance = tf.gather(covariance, order, axis=2, batch_dims=1)
+    root = _root(covariance)
+    others, scale = root[:, :, :-1], root[:, -1, -1]
+    F = mean + tf.einsum("npq,sq->snp", others, noise[:, :-1])  # its own: the mean given the others
+    ahead = F[..., -1] - tf.reduce_max(F[..., :-1], axis=-1)  # [S, N]
+    return tf.reduce_mean(probit(ahead / scale), axis=0)
+
+
+@normaliser.register
 def _switched(likelihood: SwitchedLikelihood, at: Query) -> tf.Tensor:
     if at.is_joint or not is_switched(likelihood):
         return normaliser.dispatch(Likelihood)(likelihood, at)
@@ -186,19 +229,33 @@ def _switched(likelihood: SwitchedLikelihood, at: Query) -> tf.Tensor:
     return by_likelihood(of_part, likelihood, at.X, at.mean, at.variance, at.Y)
 
 
-def _by_draws(likelihood: Likelihood, at: Query) -> tf.Tensor:
-    X, mean, covariance, Y, alpha, noise = at
-    if noise is None:
+def _draws_for(likelihood: Likelihood, at: Query) -> tf.Tensor:
+    if at.noise is None:
         raise ValueError(
-            f"noise: expected standard normal draws [S, {mean.shape[-1]}] for"
+            f"noise: expected standard normal draws [S, {at.mean.shape[-1]}] for"
             f" {type(likelihood).__name__}, got None."
         )
-    noise = tf.cast(noise, mean.dtype)
+    return tf.cast(at.noise, at.mean.dtype)
+
+
+def _root(covariance: tf.Tensor) -> tf.Tensor:
+    """The Cholesky factors of covariances [N, P, P] that may be singular, to rounding."""
+    dtype = covariance.dtype
+    largest = tf.reduce_max(tf.linalg.diag_part(covariance), axis=-1)
+    floor = largest * covariance.shape[-1] * np.finfo(dtype.as_numpy_dtype).eps
+    floor += np.finfo(dtype.as_numpy_dtype).tiny ** 0.5  # where there is no variance at all
+    jitter = tf.stop_gradient(floor)[:, None, None] * tf.eye(covariance.shape[-1], dtype=dtype)
+    wide = tf.cast(covariance + 4.0 * jitter, tf.float64)
+    return tf.cast(cholesky(wide, "the covariance of a point's functions", {}), dtype)
+
+
+def _by_draws(likelihood: Likelihood, at: Query) -> tf.Tensor:
+    X, mean, covariance, Y, alpha, _ = at
+    noise = _draws_for(likelihood, at)
     if covariance.shape.rank == 2:
-        F = mean + tf.sqrt(covariance) * noise[:, None, :]  # [S, N, P]
+        F = mean + standard_deviation(covariance) * noise[:, None, :]  # [S, N, P]
     else:
-        root = tf.cast(tf.linalg.cholesky(tf.cast(covariance, tf.float64)), mean.dtype)
-        F = mean + tf.einsum("npq,sq->snp", root, noise)
+        F = mean + tf.einsum("npq,sq->snp", _root(covariance), noise)
     log_p = drawn_log_probs(likelihood, X, F, Y)
     if alpha == 0:
         return tf.reduce_mean(log_p, axis=0)

@@ -111,6 +111,11 @@ class FITCEPDeepGP(DeepGPModel):
             seed=seed,
             name=name,
         )
+        if self.layers[-1].mixing is not None:
+            raise ValueError(
+                "layers: expected a kernel that does not mix its GPs, got"
+                f" {type(self.layers[-1].kernel).__name__}."
+            )
         self.alpha = check_number(alpha, "alpha", 0.0, 1.0)
         self.full_covariance = check_flag(full_covariance, "full_covariance")
         noise_variance = check_positive_number(noise_variance, "noise_variance")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gpflow
 import tensorflow as tf
 from gpflow.base import InputData, TensorType
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Likelihood, MultiClass
 
 from ..layers import GPLayer, Layer
 from ..numerics.draws import standard_normals
@@ -83,6 +83,11 @@ class InducingChainModel(VariationalDeepGPModel):
     ) -> None:
         super().__init__(layers, likelihood, **settings)
         self.estimator = check_choice(estimator, "estimator", _ESTIMATORS)
+        if self.estimator != "marginal" and isinstance(likelihood, MultiClass):
+            raise ValueError(
+                "estimator: expected 'marginal' for MultiClass, whose density has no gradient in a draw, got"
+                f" {estimator!r}."
+            )
         if not callable(kl_weight):
             kl_weight = check_number(kl_weight, "kl_weight", low=0.0)
         self.kl_weight = kl_weight

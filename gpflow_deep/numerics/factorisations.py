@@ -73,6 +73,12 @@ def _check_success(
             shown = "; ".join(
                 f"{name}: {tf.convert_to_tensor(x).numpy()}" for name, x in context.items()
             )
+            wrong = int(tf.reduce_sum(tf.cast(~tf.math.is_finite(wide), tf.int32)))
+            if wrong:
+                raise FactorisationError(
+                    f"The Cholesky factorisation of {what} failed: {wrong} of its values are NaN or"
+                    f" infinite, as inputs or parameters are{'; ' * bool(shown)}{shown}."
+                )
             raise FactorisationError(
                 f"{message} Smallest eigenvalue: {float(smallest_eigenvalue()):.3g}; {shown}."
                 f" {_ADVICE}"
@@ -80,7 +86,9 @@ def _check_success(
     else:
 
         def report() -> tf.Operation:
+            wrong = tf.reduce_sum(tf.cast(~tf.math.is_finite(wide), tf.int32))
             data: list[object] = [message, _ADVICE, "Smallest eigenvalue:", smallest_eigenvalue()]
+            data += ["Values that are NaN or infinite:", wrong]
             for name, value in context.items():
                 data += [f"{name}:", tf.convert_to_tensor(value)]
             # That of tf.debugging is within a condition of its own.

@@ -14,6 +14,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
 
+from ..numerics.linalg import cast_all
 from .exponentials import Exponentials, features, products, tilted_precision
 from .gaussian import Gaussian
 from .terms import LinearTerm, LinearWave, NoClosedForm, Term, Wave, WhiteTerm, terms
@@ -36,7 +37,7 @@ def psi0(kernel: Kernel, gaussian: Gaussian) -> tf.Tensor:
     :raises NoClosedForm: where there is none (see :func:`terms`).
     """
     total = tf.zeros_like(gaussian.mean[:, 0])
-    for term in terms(kernel, gaussian.mean.shape[1]):
+    for term in _in_dtype(terms(kernel, gaussian.mean.shape[1]), gaussian.mean.dtype):
         if isinstance(term, Wave):
             total += tf.exp(term.log_amplitude)
         elif isinstance(term, WhiteTerm):
@@ -124,7 +125,14 @@ def psi2(
 
 def _correlated(kernel: Kernel, Z: tf.Tensor) -> Sequence[Term]:
     """The terms of a kernel that inducing outputs have a part in."""
-    return [term for term in terms(kernel, Z.shape[1]) if not isinstance(term, WhiteTerm)]
+    found = [term for term in terms(kernel, Z.shape[1]) if not isinstance(term, WhiteTerm)]
+    return _in_dtype(found, Z.dtype)
+
+
+def _in_dtype(found: Sequence[Term], dtype: tf.DType) -> Sequence[Term]:
+    """Terms in the dtype of what they meet, which may be wider than the kernel's."""
+    converted: Sequence[Term] = cast_all(list(found), dtype)
+    return converted
 
 
 def _nothing(gaussian: Gaussian, Z: tf.Tensor) -> tf.Tensor:

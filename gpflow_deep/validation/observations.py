@@ -72,9 +72,10 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
             tensor = tf.identity(tensor)
     else:
         for each in requirements:
-            wrong = np.broadcast_to(~each.holds(known), known.shape)
+            wrong = ~each.holds(known)
             if wrong.any():
-                raise ValueError(f"{name}: {each.words}, got {known[wrong][0]:g}.")
+                judged = known if wrong.shape == known.shape else known[..., -1:]
+                raise ValueError(f"{name}: {each.words}, got {judged[wrong][0]:g}.")
         refuse_merged_values(known, name)
     return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
 

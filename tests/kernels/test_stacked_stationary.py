@@ -124,6 +124,16 @@ def test_covariances_within_groups(name: str) -> None:
         ({"kernel": gpflow.kernels.Linear}, TypeError, "kernel: expected an isotropic stationary"),
         ({"variance": [1.0, 2.0]}, ValueError, r"variance: expected 3 of them.*got \(2,\)"),
         ({"lengthscales": np.ones([2, 3])}, ValueError, r"lengthscales: expected 3.*\(2, 3\)"),
+        (
+            {"kernel": lambda: gpflow.kernels.Matern52(active_dims=[0])},
+            ValueError,
+            "kernel: expected one of all inputs, got active_dims",
+        ),
+        (
+            {"kernel": lambda: gpflow.kernels.Matern52(variance=3.0)},
+            ValueError,
+            "kernel: expected one of variance and lengthscale 1",
+        ),
     ],
 )
 def test_bad_input(settings: dict, error: type, message: str) -> None:

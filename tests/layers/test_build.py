@@ -208,6 +208,12 @@ def test_every_greedy_input_is_the_least_certain_one(
         assert own >= variance.max() - 1e-5 * K.max()
 
 
+def test_greedy_inputs_of_a_kernel_without_variance_are_distinct() -> None:
+    X = np.column_stack([np.zeros(6), np.arange(6.0)])
+    Z = greedy_inducing_inputs(X, 4, gpflow.kernels.Linear(active_dims=[0]))
+    assert len(np.unique(Z, axis=0)) == len(Z) == 4
+
+
 def test_greedy_inputs_of_a_kernel_that_is_certain_soon() -> None:
     """A linear kernel knows all after as many rows as inputs: the others are any rows, and distinct."""
     Z = greedy_inducing_inputs(X, 20, gpflow.kernels.Linear())

@@ -293,6 +293,35 @@ def _refused(error: type, match: str, *args: Any, **kwargs: Any) -> None:
         GPLayer(*args, **kwargs)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        SquaredExponential(lengthscales=np.ones(2)),
+        gpflow.kernels.Matern52(lengthscales=np.ones(3)) + gpflow.kernels.Linear(),
+        gpflow.kernels.SharedIndependent(gpflow.kernels.Matern32(lengthscales=np.ones(2)), 2),
+    ],
+)
+def test_more_lengthscales_than_one_input(kernel: gpflow.kernels.Kernel) -> None:
+    """One input is broadcast to any number of them, and gradients fail in the midst of training."""
+    _refused(ValueError, "lengthscales: expected one or 1, got", kernel, Z[:, :1].copy(), 2)
+    none = SquaredExponential(active_dims=slice(3, 4))
+    _refused(ValueError, "active_dims: expected some of 1 inputs", none, Z[:, :1].copy(), 2)
+
+
+def test_kernels_without_a_short_cut_in_float32() -> None:
+    """Many inducing inputs: the smallest eigenvalues are clear of float32's rounding."""
+    points = np.random.default_rng(0).normal(size=(100, 1))
+    gpflow.config.set_default_float(np.float32)
+    for kernel in (
+        SquaredExponential() + gpflow.kernels.Linear(),
+        gpflow.kernels.Periodic(SquaredExponential()),
+        gpflow.kernels.Cosine(),
+        gpflow.kernels.Polynomial(),
+    ):
+        factor = GPLayer(kernel, points.astype(np.float32), 1).factorise()
+        assert np.isfinite(factor).all()
+
+
 def test_what_is_no_layer_is_refused() -> None:
     kernel = SquaredExponential()
     _refused(TypeError, "kernel.*GPflow kernel.*'rbf'", "rbf", Z, 2)

@@ -78,6 +78,17 @@ def test_missing_entries_are_as_if_dropped(name: str, alpha: float) -> None:
         assert (slope.numpy()[np.isnan(Y)] == 0).all()
 
 
+def test_what_is_missing_leaves_gradients_alone_where_its_density_is_nothing() -> None:
+    mean, variance = (tf.constant([[0.2, x]], tf.float64) for x in (-1000.0, 1e4))
+    Y = tf.constant([[1.0, NAN]], tf.float64)
+    for alpha in (0.0, 0.5, 1.0):
+        with tf.GradientTape() as tape:
+            tape.watch([mean, variance])
+            log_Z = log_normaliser(MissingOutputs(Poisson()), INPUTS[:1], mean, variance, Y, alpha)
+        assert np.isfinite(log_Z).all()
+        assert all(np.isfinite(slope).all() for slope in tape.gradient(log_Z, [mean, variance]))
+
+
 def test_it_is_a_likelihood_like_others() -> None:
     inner, Y = StudentT(0.3), tf.constant([[1.0, NAN, 0.0], [1.0, 1.0, 0.0], [NAN, NAN, NAN]])
     Y = tf.cast(Y, tf.float64)

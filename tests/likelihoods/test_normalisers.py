@@ -117,6 +117,40 @@ def test_outputs_with_noise_of_their_own(alpha: float) -> None:
         np.testing.assert_allclose(present, each[0])
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("joint", [False, True])
+def test_robust_max_by_the_probability_of_the_largest(joint: bool, alpha: float) -> None:
+    """Against plain draws, which have no gradients, where this one has some."""
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(N, 3, 3)) * 0.6
+    covariance = root @ np.swapaxes(root, 1, 2)
+    if not joint:
+        covariance *= np.eye(3)
+    mean, Y = tf.constant(rng.normal(size=(N, 3))), tf.constant([[0.0], [1.0], [2.0], [1.0], [0.0]])
+    likelihood, noise = MultiClass(3), quasi_normals(2**14, [3], 0)[0]
+    F = mean + np.einsum("npq,sq->snp", np.linalg.cholesky(covariance), noise)
+    p = np.where(np.argmax(F, axis=-1) == Y.numpy()[:, 0], 1.0 - 1e-3, 1e-3 / 2.0)
+    drawn = np.log(np.mean(p**alpha, 0)) / alpha if alpha else np.mean(np.log(p), 0)
+    V = tf.constant(covariance if joint else np.einsum("npp->np", covariance))
+    with tf.GradientTape() as tape:
+        tape.watch(mean)
+        log_Z = log_normaliser(likelihood, X, mean, V, Y, alpha, noise[:2000])
+    np.testing.assert_allclose(log_Z, drawn, rtol=0.02, atol=0.01)
+    assert (np.abs(tape.gradient(log_Z, mean)).max(axis=1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("covariance", [np.ones((2, 2)), np.zeros((2, 2)), np.zeros(2)])
+def test_functions_without_variance_of_their_own(covariance: np.ndarray) -> None:
+    """Draws of them have values and gradients: those of one function, and of none at all."""
+    mean, V = tf.constant([[0.3, -0.2]], tf.float64), tf.constant(covariance[None])
+    noise = np.random.default_rng(0).normal(size=(64, 2))
+    with tf.GradientTape() as tape:
+        tape.watch([mean, V])
+        log_Z = log_normaliser(Softmax(2), X[:1], mean, V, tf.constant([[1]]), 1.0, noise)
+    np.testing.assert_allclose(log_Z, Softmax(2).log_prob(X[:1], mean, tf.constant([[1]])), rtol=1e-6)
+    assert all(np.isfinite(slope).all() for slope in tape.gradient(log_Z, [mean, V]))
+
+
 def test_classes() -> None:
     rng = np.random.default_rng(1)
     Y = tf.constant([[0], [1], [2], [1], [0]], tf.int64)

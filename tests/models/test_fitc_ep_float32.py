@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpflow
 import numpy as np
 import pytest
@@ -38,6 +40,32 @@ def test_trainings_run_to_their_end(name: str) -> None:
     assert losses[-1] < losses[0]
     mean, variance = model.predict_y(DATA[name][0])
     assert np.isfinite(mean).all() and (variance.numpy() > 0).all()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda *_: gpflow.kernels.SquaredExponential() + gpflow.kernels.Linear(),
+        lambda *_: gpflow.kernels.SquaredExponential() * gpflow.kernels.Cosine(lengthscales=3.0),
+    ],
+)
+def test_confident_factors_under_any_kernel(kernel: Any) -> None:
+    """What cancels down to the variances is added up in float64, whatever the kernel."""
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 1))
+    energies = []
+    for float_type in (np.float64, np.float32):
+        gpflow.config.set_default_float(float_type)
+        layers = gd.layers.build_separate_layers(X, (2,), num_inducing=20, kernel_factory=kernel)
+        model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(1e-3), num_data=100)
+        q = model.inducing_posterior
+        for index, layer in enumerate(layers):
+            parts = layer.inducing_variable.inducing_variables
+            values = np.sin(3.0 * np.stack([part.Z[:, 0] for part in parts]))
+            q.precision_sqrt[index].assign(100.0 * np.tile(np.eye(20), (len(parts), 1, 1)))
+            q.targets[index].assign(100.0 * values)
+        energies.append(float(model.energy((X, np.sin(3.0 * X)))))
+        assert (model.predict_f(X)[1].numpy() >= 0.0).all()
+    np.testing.assert_allclose(energies[1], energies[0], rtol=0.02)
 
 
 def test_gradients_over_many_points() -> None:

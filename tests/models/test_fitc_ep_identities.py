@@ -247,6 +247,15 @@ def test_other_likelihoods_train(name: str) -> None:
     assert float(model.energy((X, targets))) > before + 1.0
 
 
+def test_a_kernel_that_mixes_is_refused() -> None:
+    """Moments do not go through its W."""
+    parts = [gpflow.kernels.Matern52(), gpflow.kernels.Matern32()]
+    mixing = gpflow.kernels.LinearCoregionalization(parts, np.eye(2))
+    layers = [gd.layers.GPLayer(mixing, X[:5].copy(), 2)]
+    with pytest.raises(ValueError, match="layers: .* does not mix its GPs, got LinearCoreg"):
+        gd.models.FITCEPDeepGP(layers, Gaussian())
+
+
 def test_stochastic_ep_of_a_deep_model() -> None:
     """Goes on from where a few steps of Adam have led, to a better fit; rejects what it must."""
     model = fitc()

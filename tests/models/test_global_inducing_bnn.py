@@ -173,6 +173,12 @@ def test_the_estimators_have_one_expectation(mix: str) -> None:
         assert abs(mean - other_mean) < 5.0 * np.hypot(error, other_error) + 1e-9
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS[1:])
+def test_no_draws_of_a_density_that_is_all_steps(estimator: str) -> None:
+    with pytest.raises(ValueError, match="estimator: expected 'marginal' for MultiClass"):
+        _model(likelihood=gpflow.likelihoods.MultiClass(1), estimator=estimator)
+
+
 def test_local_reparameterisation_has_the_same_expectation() -> None:
     results = []
     for posterior in (FactorisedWeights, LOCALLY):

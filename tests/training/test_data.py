@@ -185,6 +185,11 @@ def test_targets_with_their_likelihood_beside_them() -> None:
     assert model.elbo((X, switched)) > before + 10.0
     with pytest.raises(ValueError, match=r"Y of data: expected \[N, 2\] .* \(60, 1\)"):
         quiet_fit(model, (X, Y))
+    switched[3, 1] = 7.0
+    with pytest.raises(
+        ValueError, match="index of a likelihood, 0 to 1, in the last column, got 7"
+    ):
+        quiet_fit(model, (X, switched))
 
 
 @pytest.mark.parametrize(
