@@ -15,6 +15,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from gpflow_deep import metrics
+from gpflow_deep.validation import check_positive_integer
 
 __all__ = [
     "binned_errors",
@@ -108,7 +109,11 @@ def binned_errors(
     :param squared_error: of the predictive means.
     :param num_bins: groups of points, of equal size but for one; at most N.
     :return: mean variance and mean squared error of each group.
+    :raises ValueError: without points, or groups.
     """
+    check_positive_integer(num_bins, "num_bins")
+    if not len(variance):
+        raise ValueError("variance: expected at least one point, got none.")
     groups = np.array_split(np.argsort(variance, kind="stable"), min(num_bins, len(variance)))
     means = np.array(
         [[values[group].mean() for group in groups] for values in (variance, squared_error)]
@@ -150,6 +155,8 @@ def plot_variance_vs_error(
     """
     variance = np.asarray(variance, np.float64).ravel()
     squared_error = np.asarray(squared_error, np.float64).ravel()
+    if not len(variance):
+        raise ValueError("variance: expected at least one point, got none.")
     if not np.all(variance > 0.0):
         raise ValueError(f"variance: expected positive numbers, got {np.min(variance):g}.")
     ax = _axes(ax)
@@ -233,8 +240,11 @@ def plot_trace(trace: np.ndarray, ax: Axes | None = None, *, label: str = "predi
     :param trace: R states of C chains, such as `model.predict_f_trace(Xnew)[:, :, 0, 0]`.
     :param ax: where to draw.
     :param label: of the vertical axis.
+    :raises ValueError: without states.
     """
     trace = np.asarray(trace)
+    if not trace.size:
+        raise ValueError(f"trace: expected states of chains, got an array of shape {trace.shape}.")
     ax = _axes(ax)
     for chain, values in enumerate(trace.T, start=1):
         ax.plot(np.arange(1, len(values) + 1), values, linewidth=1.0, label=f"chain {chain}")

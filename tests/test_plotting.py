@@ -103,6 +103,17 @@ def test_variances_against_errors_of_several_models_share_the_axes() -> None:
     assert 800.0 < ax.get_xlim()[0] < ax.get_xlim()[1] < 2500.0
 
 
+def test_nothing_is_not_drawn() -> None:
+    with pytest.raises(ValueError, match="variance: expected at least one point, got none"):
+        plot_variance_vs_error(np.zeros(0), np.zeros(0))
+    with pytest.raises(ValueError, match="variance: expected at least one point, got none"):
+        binned_errors(np.zeros(0), np.zeros(0))
+    with pytest.raises(ValueError, match="num_bins: expected a positive integer, got 0"):
+        binned_errors(np.ones(3), np.ones(3), num_bins=0)
+    with pytest.raises(ValueError, match=r"trace: expected states .* shape \(0, 4\)"):
+        plot_trace(np.zeros([0, 4]))
+
+
 def test_variances_must_be_positive() -> None:
     with pytest.raises(ValueError, match="variance: expected positive numbers, got 0"):
         plot_variance_vs_error(np.array([1.0, 0.0]), np.array([1.0, 1.0]))

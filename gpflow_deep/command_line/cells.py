@@ -1,4 +1,4 @@
-"""What people write in the cells of a table: nothing, numbers, yes and no, dates."""
+"""What people write in the cells of a table: nothing, numbers, yes and no, dates, times of day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-__all__ = ["booleans", "date_order", "days", "found_numbers", "is_missing", "numbers"]
+__all__ = [
+    "booleans",
+    "date_order",
+    "days",
+    "found_numbers",
+    "is_missing",
+    "numbers",
+    "seconds",
+    "seconds_of_day",
+]
 
 _NO_LABEL = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
 _MISSING = _NO_LABEL | {"-", ".", "none", "nil", "missing"}
@@ -16,6 +25,9 @@ _DAY = 86_400.0
 #: Two fields of which each may be the day, the year, and perhaps a time.
 _DAY_OR_MONTH_FIRST = r"^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d{2})(?!\d)(.*)$"
 _DAY_FIRST, _MONTH_FIRST = "day first", "month first"
+_TIME_OF_DAY = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?\s*(?:([ap])\.?m\.?)?"
+#: What a date may have beside it: a time, and its zone.
+_BESIDE_A_DATE = r"\d{1,2}(?::\d{1,2}){1,2}(?:\.\d+)?(?:\s*[+-]\d{2}:?\d{2})?"
 
 
 def is_missing(cells: pd.Series, labels: bool = False) -> pd.Series:
@@ -37,6 +49,8 @@ def numbers(cells: pd.Series, decimal_comma: bool = False, thousands: bool = Fal
         the other way round.
     :param thousands: whether a mark between thousands may stand where it could be that of decimals.
     """
+    if _has_times(cells):  # which pandas would take for counts of its units
+        return pd.Series(np.nan, index=cells.index)
     if (decimal_comma or thousands) and not pd.api.types.is_numeric_dtype(cells):
         decimal, between = (",", r"\.") if decimal_comma else (r"\.", ",")
         ways = [rf"\d*(?:{decimal}\d*)?", _grouped(between) + rf"{decimal}\d+"]
@@ -106,12 +120,33 @@ def days(cells: pd.Series, order: str = "") -> pd.Series:
     """
     if not pd.api.types.is_datetime64_any_dtype(cells):
         text = _text(cells)
-        # pandas takes much for a date; one has two separators.
-        text = text.where(text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d"))
+        # pandas takes much for a date; one has two separators, and more than a time, which would be today's.
+        is_date = text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d")
+        is_date &= text.str.replace(_BESIDE_A_DATE, "", regex=True).str.contains(r"\d")
+        text = text.where(is_date)
         cells = _year_first(text, order) if order else text
     dates = pd.to_datetime(cells, errors="coerce", format="mixed", utc=True)
+    dates = dates.where(dates.dt.year > 1)  # as pandas has those without a year
     epoch = pd.Timestamp("1970-01-01", tz="UTC")
     return (dates - epoch).dt.total_seconds() / _DAY
+
+
+def seconds_of_day(cells: pd.Series) -> pd.Series:
+    """Times of day without a date, such as 9:30, 21:30:00.5 or 9:30 PM, as seconds; NaN for what is none."""
+    fields = _text(cells).str.lower().str.extract(f"^{_TIME_OF_DAY}$")
+    hour, minute, second = (fields[i].astype(float) for i in range(3))
+    of_twelve = fields[3].notna()
+    hour = hour.where(hour.between(1, 12).where(of_twelve, hour < 24))
+    hour = (hour % 12 + 12 * (fields[3] == "p")).where(of_twelve, hour)
+    return 3600 * hour + 60 * minute + second.fillna(0.0)
+
+
+def seconds(cells: pd.Series) -> pd.Series:
+    """Durations, of their own type or such as 1 days 02:00:00, as seconds; NaN for what is none."""
+    if not pd.api.types.is_timedelta64_dtype(cells):
+        text = _text(cells)
+        cells = text.where(text.str.contains("day|:"))  # a number alone has no unit
+    return pd.to_timedelta(cells, errors="coerce").dt.total_seconds()
 
 
 def _year_first(text: pd.Series, order: str) -> pd.Series:
@@ -127,6 +162,12 @@ def _year_first(text: pd.Series, order: str) -> pd.Series:
 def _grouped(between: str, times: str = "+") -> str:
     """Digits by threes."""
     return rf"[1-9]\d{{0,2}}(?:{between}\d{{3}}){times}"
+
+
+def _has_times(cells: pd.Series) -> bool:
+    """Whether dates or durations are the column's own type, as in Parquet."""
+    types = pd.api.types
+    return types.is_datetime64_any_dtype(cells) or types.is_timedelta64_dtype(cells)
 
 
 def _text(cells: pd.Series) -> pd.Series:

@@ -7,7 +7,7 @@ is saved as JSON and made again without pickle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
@@ -19,7 +19,16 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from .cells import booleans, date_order, days, found_numbers, is_missing, numbers
+from .cells import (
+    booleans,
+    date_order,
+    days,
+    found_numbers,
+    is_missing,
+    numbers,
+    seconds,
+    seconds_of_day,
+)
 from .tables import listed
 
 __all__ = ["Column", "Recipe", "row_number", "written"]
@@ -27,6 +36,12 @@ __all__ = ["Column", "Recipe", "row_number", "written"]
 _MOSTLY = 0.95  # of the cells there are: what so many are, the column is
 _MOST_CATEGORIES = 20
 _ABSENT = "(missing)"
+#: Kinds of which all cells can be read alike.
+_READERS: Mapping[str, Callable[[pd.Series], pd.Series]] = {
+    "boolean": booleans,
+    "time of day": seconds_of_day,
+    "duration": seconds,
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,7 @@ class Column:
     A column of the inputs.
 
     :param name: in the table.
-    :param kind: "number", "boolean", "date" or "category".
+    :param kind: "number", "boolean", "date", "time of day", "duration" or "category".
     :param fill: what a missing cell is taken for.
     :param missing: whether cells were missing; a column more then says where.
     :param categories: of a category, each a column; rarer ones and new ones are none of them.
@@ -60,8 +75,8 @@ class Column:
             return text.where(~is_missing(cells), _ABSENT)
         if self.kind == "date":
             return days(cells, self.order)
-        if self.kind == "boolean":
-            return booleans(cells)
+        if self.kind in _READERS:
+            return _READERS[self.kind](cells)
         return numbers(cells, self.decimal_comma, self.thousands)
 
     def describe(self) -> str:
@@ -73,6 +88,8 @@ class Column:
         if self.kind == "date":
             order = f", {self.order}" if self.order else ""
             return f"{self.name}: date{order}, as days{filled}"
+        if self.kind in ("time of day", "duration"):
+            return f"{self.name}: {self.kind}, as seconds{filled}"
         return f"{self.name}: {self.kind}{written(self.decimal_comma, self.thousands)}{filled}"
 
 
@@ -106,9 +123,8 @@ class Recipe:
                 columns.append(column)
                 notes.append(column.describe())
         if not columns:
-            raise ValueError(
-                f"expected an input column that says something, got: {'; '.join(notes)}."
-            )
+            got = f"got: {'; '.join(notes)}" if notes else "got none besides the target"
+            raise ValueError(f"expected an input column that says something, {got}.")
         return cls(tuple(columns), tuple(notes))
 
     def inputs(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -132,7 +148,19 @@ class Recipe:
                     f" got {table[column.name].iloc[position]!r}."
                 )
         inputs: pd.DataFrame = self._transformer().transform(values)
+        inputs.columns = _distinct(name.partition("__")[2] for name in inputs.columns)
         return inputs
+
+    def unexpected(self, table: pd.DataFrame) -> dict[str, np.ndarray]:
+        """By the names of columns that had all cells in training: where cells are missing now."""
+        missing = {
+            column.name: is_missing(table[column.name]).to_numpy()
+            for column in self.columns
+            if not column.missing
+            and _ABSENT not in column.categories
+            and column.name in table.columns
+        }
+        return {name: where for name, where in missing.items() if where.any()}
 
     def to_json(self) -> list[dict[str, Any]]:
         """The columns, as JSON has them."""
@@ -144,10 +172,13 @@ class Recipe:
         return cls(tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in columns))
 
     def _transformer(self) -> ColumnTransformer:
-        """scikit-learn's; fitted to two rows that show it which cells can be missing."""
+        """
+        scikit-learn's; fitted to two rows that show it which cells can be missing. Its steps, and by them its
+        outputs, are named by position: names of columns can be those of its parameters, or alike.
+        """
         steps: list[Any] = []
         shown: dict[str, list[Any]] = {}
-        for c in self.columns:
+        for position, c in enumerate(self.columns):
             if c.kind == "category":
                 step = OneHotEncoder(
                     categories=[list(c.categories)], handle_unknown="ignore", sparse_output=False
@@ -162,8 +193,8 @@ class Recipe:
                 )
                 step = make_pipeline(fill)
                 shown[c.name] = [c.fill, np.nan if c.missing else c.fill]
-            steps.append((c.name.replace("__", "_ _"), step, [c.name]))
-        transformer = ColumnTransformer(steps, verbose_feature_names_out=False)
+            steps.append((str(position), step, [c.name]))
+        transformer = ColumnTransformer(steps, verbose_feature_names_out=True)
         return transformer.set_output(transform="pandas").fit(pd.DataFrame(shown))
 
 
@@ -184,6 +215,18 @@ def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
     return int(label if isinstance(label, Integral) else position) + 1
 
 
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Each once: what was there before has a number behind it."""
+    distinct: dict[str, None] = {}
+    for name in names:
+        number, tried = 1, name
+        while tried in distinct:
+            number += 1
+            tried = f"{name} ({number})"
+        distinct[tried] = None
+    return list(distinct)
+
+
 def _column(name: str, cells: pd.Series) -> Column | str:
     """What a column is, or why it is left out."""
     missing = is_missing(cells)
@@ -193,6 +236,11 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     any_missing = bool(missing.any())
     if there.astype(str).nunique() == 1 and not any_missing:
         return "it is constant"
+    # What a type says goes before what numbers and text it could be taken for.
+    if pd.api.types.is_datetime64_any_dtype(there):
+        return Column(name, "date", float(days(there).median()), any_missing)
+    if pd.api.types.is_timedelta64_dtype(there):
+        return Column(name, "duration", float(seconds(there).median()), any_missing)
     values = booleans(there)
     if values.notna().all():
         return Column(name, "boolean", float(values.mode()[0]), any_missing)
@@ -202,6 +250,9 @@ def _column(name: str, cells: pd.Series) -> Column | str:
         if strange:
             return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
         return Column(name, "number", float(values.median()), any_missing, (), *notation)
+    values = seconds_of_day(there)
+    if values.notna().all():
+        return Column(name, "time of day", float(values.median()), any_missing)
     order = date_order(there)
     values = days(there, order or "")
     if order is None and values.notna().all():
@@ -211,5 +262,8 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     counts = there.astype(str).str.strip().value_counts()
     if len(counts) > _MOST_CATEGORIES and len(counts) > 0.5 * len(there):
         return f"it is text of {len(counts)} different values in {len(there)} rows"
-    categories = sorted(counts.index[:_MOST_CATEGORIES])
+    # Who writes "(missing)" means it.
+    categories = sorted(
+        set(counts.index[:_MOST_CATEGORIES]) - ({_ABSENT} if any_missing else set())
+    )
     return Column(name, "category", categories=(*categories, *([_ABSENT] if any_missing else [])))

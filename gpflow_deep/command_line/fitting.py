@@ -141,7 +141,7 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
             f" {listed(cells[values.isna()].unique()[:3])}."
         )
     if task != "auto":
-        return Task(task, "as you say", *(notation if is_number else ()))
+        return Task(task, "you say so", *(notation if is_number else ()))
     different = cells.astype(str).str.strip().nunique()
     if not is_number:
         return Task("classification", f"the target is text of {different} values")
@@ -182,6 +182,8 @@ def fit_table(
     there = ~is_missing(table[target])
     if task != "regression" and found_numbers(table[target][there])[1].isna().any():
         there = ~is_missing(table[target], labels=True)
+    if not there.any():
+        raise ValueError(f"target {target!r}: expected values, got only missing ones.")
     if not there.all():
         tell(f"{(~there).sum()} rows without a target are left out.")
     table = table[there]
@@ -235,6 +237,6 @@ def predict_table(
         else:
             mean, sd, values = fitted.estimator.predict_summary(inputs, quantiles)
             columns |= {"mean": mean, "sd": sd}
-            columns |= {f"q{level:g}": v for level, v in zip(quantiles, values.T, strict=True)}
+            columns |= {f"q{float(level)}": v for level, v in zip(quantiles, values.T, strict=True)}
         kept = {name + " (given)" * (name in columns): part[name].to_numpy() for name in keep}
         yield pd.DataFrame(kept | columns), fitted.far(inputs.to_numpy())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,12 @@ def models() -> None:
 @click.option("--separator", help="Of the file's cells; found from the file by default.")
 @click.option("--encoding", help="Of the file; found from the file by default.")
 @click.option("--model", default="auto", help="Which model; see gpflow-deep models.")
-@click.option("--layers", "num_layers", type=_COUNT, default=2, help="Layers of deep models.")
+@click.option(
+    "--layers",
+    "num_layers",
+    type=_COUNT,
+    help="Layers of deep models.  [default: the model's own, or 2]",
+)
 @click.option(
     "--time-limit", type=_POSITIVE, help="Seconds of training.  [default: 180, none with --steps]"
 )
@@ -127,6 +134,9 @@ def fit(
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
 
+        settings = _changed(changes)
+        options["steps"] = options["steps"] or settings.get("steps")
+
         check_output(output / _FIT, overwrite)
         limit = time_limit or (None if options["steps"] else _SECONDS)
         takes = [f"{options['steps']} steps"] if options["steps"] else []
@@ -141,16 +151,14 @@ def fit(
                 tell=_tell,
                 float=dtype,
                 time_limit=limit,
-                settings=_changed(changes),
+                settings=settings,
                 random_state=seed,
                 checkpoint_dir=str(output / _CHECKPOINTS),
                 verbose=2,
                 **options,
             )
         fitted.save(output / _FIT, overwrite=overwrite)
-        import shutil
-
-        shutil.rmtree(output / _CHECKPOINTS, ignore_errors=True)
+        _remove_checkpoints(output / _CHECKPOINTS)
     for tried in fitted.estimator.report_:
         density = tried["log_density"]
         scored = (
@@ -209,11 +217,14 @@ def predict(
         scores = Scores(fitted) if fitted.target in first.columns else None
 
         num_lines = 0
+        filled: Counter[str] = Counter()
 
         def scored(tables: Iterable[Any]) -> Iterator[Any]:
             nonlocal num_lines
             for table in tables:
                 num_lines = int(table.index[-1]) + 1
+                for name, where in fitted.recipe.unexpected(table).items():
+                    filled[name] += int(where.sum())
                 if scores is not None:
                     scores.add(table)
                 yield table
@@ -235,6 +246,11 @@ def predict(
             _tell(
                 f"Warning: {num_lines - num_rows} blank rows among the others have no prediction."
             )
+        for name, count in filled.items():
+            _tell(
+                f"Warning: column {name!r} has {count} missing cells, and had none in training: they are"
+                " taken for its usual value, or for no category."
+            )
         if num_far:
             _tell(
                 f"Warning: {num_far} of {num_rows} rows are out of the ranges of the training data; do not"
@@ -249,11 +265,26 @@ def predict(
                 _tell(f"Written: {path}")
 
 
+def _remove_checkpoints(folder: Path) -> None:
+    """Those of fits, by their names and content, and the folder if nothing else is in it."""
+    import shutil
+
+    from gpflow_deep.presets import names
+
+    for path in folder.glob("*-*"):
+        is_ours = path.name.startswith(tuple(f"{name}-" for name in names()))
+        if is_ours and all(re.match("lock$|step-", entry.name) for entry in path.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
     """Settings by name from `NAME=VALUE`, in the types of their defaults."""
+    from gpflow_deep.estimators.given import OWN_SETTINGS
     from gpflow_deep.presets import Settings
 
-    defaults = vars(Settings())
+    defaults = {name: value for name, value in vars(Settings()).items() if name not in OWN_SETTINGS}
     values = {}
     for change in changes:
         name, _, text = change.partition("=")
@@ -315,6 +346,9 @@ def _plain_errors() -> Iterator[None]:
     """What is wrong with the user's input is told in a sentence, not in a traceback."""
     try:
         yield
+    # Nobody reads the predictions to their end: click ends without a word.
+    except BrokenPipeError:
+        raise
     # RuntimeError is what a training that fails numerically raises, with advice.
     except (ValueError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error

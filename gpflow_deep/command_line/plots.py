@@ -37,7 +37,8 @@ def write_plots(fitted: FittedTable, table: pd.DataFrame, folder: Path) -> list[
     y = fitted.task.targets(table[fitted.target])
     inputs = fitted.recipe.inputs(table)
     draw = _classes if fitted.task.name == "classification" else _numbers
-    return [draw(fitted, inputs, y, folder), _importance(fitted, inputs, y, folder)]
+    with plt.rc_context({"text.parse_math": False}):  # a name with $ in it is no formula
+        return [draw(fitted, inputs, y, folder), _importance(fitted, inputs, y, folder)]
 
 
 def _numbers(fitted: FittedTable, inputs: pd.DataFrame, y: np.ndarray, folder: Path) -> Path:

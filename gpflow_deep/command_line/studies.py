@@ -187,5 +187,5 @@ def report(results: Path, output: Path | None) -> None:
         else:
             for path in write_report(results, output):
                 click.echo(path)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
+import re
+import sys
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
+from lzma import LZMAError
 from pathlib import Path
-from typing import Any
+from tarfile import TarError
+from typing import IO, Any
+from zipfile import BadZipFile
 
 import pandas as pd
 
 __all__ = ["Format", "listed", "read_table", "require", "stream_table"]
 
-_SEPARATORS = ",;\t|"
+_SEPARATORS = ";\t|,"  # where as much speaks for two, the comma is that of text or of decimals
 _PARQUET = (".parquet", ".pq")
 _SAMPLE = 65_536  # bytes of a file that its format is found from
 _ROWS = 5000
+_FIRST_ROWS = 20  # that the separator is found from
+#: pandas ends lines here, where Python's `str.splitlines` does also at form feeds and others.
+_LINE_END = re.compile(r"\r\n|\r|\n")
+#: The first line of files that Excel is to read.
+_SEPARATOR_LINE = re.compile(r"\s*\"?sep=(.)\"?\s*", re.IGNORECASE)
 _NO_ROWS = "got no rows below the names of the columns"
 
 
@@ -37,21 +49,22 @@ class Format:
     @classmethod
     def found(cls, path: Path, separator: str | None = None, encoding: str | None = None) -> Format:
         """
-        That of a file: by the marks at its beginning, UTF-8, or else Windows-1252; by the separator that
-        the first line has most of.
+        That of a file: by the marks at its beginning, UTF-8, or else Windows-1252; by a line `sep=;`, or
+        else the separator that makes most cells of the first line, and as many of the next ones.
 
         :param separator: if it is known.
         :param encoding: if it is known.
         :raises ValueError: for a separator of several characters, or an encoding that Python does not know.
         """
         separator = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
-        if separator and len(separator) > 1:
+        if separator and (len(separator) > 1 or separator in '\r\n"'):
             raise ValueError(
                 f"--separator: expected one character, or tab or \\t, got {separator!r}."
             )
         try:
-            codecs.lookup(encoding or "utf-8")
-        except LookupError:
+            # Python knows others too, such as base64, that are none of text.
+            "a".encode(encoding or "utf-8")
+        except (LookupError, UnicodeError):
             raise ValueError(
                 f"--encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}."
             ) from None
@@ -60,8 +73,9 @@ class Format:
         if encoding is None:
             encoding = _encoding(head)
         text = head.decode(encoding, errors="replace")
-        first = next((line for line in text.splitlines() if line.strip()), "")
-        return cls(separator or max(_SEPARATORS, key=first.count), encoding)
+        lines = [line for line in _LINE_END.split(text) if line.strip()]
+        named = _SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
+        return cls(separator or (named[1] if named else _separator(lines)), encoding)
 
 
 def read_table(
@@ -98,12 +112,17 @@ def stream_table(
             ) from error
         except (OSError, ValueError) as error:
             raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error
-        _check_names(path, list(table.columns))
+        table.columns = _check_names(path, list(table.columns))
         if table.empty:
             raise ValueError(_NO_ROWS)
         yield from ([table] if rows is None else _cut(table, rows))
         return
-    found = Format.found(path, separator, encoding)
+    with _whole(path):
+        found = Format.found(path, separator, encoding)
+        yield from _stream_csv(path, found, rows)
+
+
+def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.DataFrame]:
     options: dict[str, Any] = dict(
         sep=found.separator,
         encoding=found.encoding,
@@ -116,12 +135,9 @@ def stream_table(
         chunksize=rows or 10**9,
     )
     try:
-        with _opened(path) as file:
-            head = file.read(_SAMPLE).decode(found.encoding, "replace")
-        blank = next((i for i, line in enumerate(head.splitlines()) if line.strip()), 0)
-        names = _names(path, head, found)
+        above, names = _names(path, found)
         empty = True
-        with pd.read_csv(path, names=names, skiprows=blank, **options) as reader:
+        with pd.read_csv(path, names=names, skiprows=above, **options) as reader:
             for part in _as_long_as_the_names(reader):
                 part = part.map(str.strip)
                 part = part.loc[(part != "").any(axis=1)]
@@ -172,10 +188,40 @@ def listed(names: Iterable[Any]) -> str:
     return ", ".join(repr(str(name)) for name in names)
 
 
-def _opened(path: Path) -> Any:
-    """The bytes of a file, uncompressed."""
-    handles = pd.io.common.get_handle(path, "rb", compression="infer", is_text=False)
-    return handles.handle
+@contextmanager
+def _opened(path: Path, encoding: str | None = None) -> Iterator[IO[Any]]:
+    """The bytes of a file, uncompressed, or its text with the ends of lines as they are."""
+    options: dict[str, Any] = dict(encoding=encoding, errors="replace") if encoding else {}
+    mode = "r" if encoding else "rb"
+    with pd.io.common.get_handle(
+        path, mode, compression="infer", is_text=bool(encoding), **options
+    ) as handles:
+        yield handles.handle
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """
+    What is wrong with a compressed file is told as of any other.
+
+    :raises ValueError: for one that is cut or damaged, or that takes a package which is not there.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except _damage() as error:
+        # The system's own errors have a number, and name the file.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{path}: expected a whole compressed file: {error}") from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What is raised by those who uncompress; pandas imports zstandard for files that need it."""
+    zstandard = sys.modules.get("zstandard")
+    theirs = () if zstandard is None else (zstandard.ZstdError,)
+    return (EOFError, BadZipFile, LZMAError, OSError, TarError, zlib.error, *theirs)
 
 
 def _encoding(head: bytes) -> str:
@@ -189,12 +235,29 @@ def _encoding(head: bytes) -> str:
     return "utf-8-sig"
 
 
-def _names(path: Path, head: str, found: Format) -> list[str]:
-    """The names in the first line that is not blank."""
-    lines = (line for line in head.splitlines() if line.strip())
-    cells = next(csv.reader(lines, delimiter=found.separator, skipinitialspace=True), [])
-    names = [cell.strip() for cell in cells]
-    return _check_names(path, names)
+def _separator(lines: list[str]) -> str:
+    """That of the lines of a file."""
+
+    def weight(separator: str) -> int:
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        first, *others = [len(row) for row in islice(reader, 1 + _FIRST_ROWS)] or [1]
+        return (first - 1) * (1 + others.count(first))
+
+    separator = max(_SEPARATORS, key=weight)
+    return separator if weight(separator) else ","
+
+
+def _names(path: Path, found: Format) -> tuple[int, list[str]]:
+    """The names in the first line that is not blank, to its end, and how many lines are above it."""
+    with _opened(path, found.encoding) as file:
+        above, first = 0, ""
+        for first in file:
+            if first.strip() and not (above == 0 and _SEPARATOR_LINE.fullmatch(first)):
+                break
+            above, first = above + 1, ""
+        lines = chain([first], file)
+        cells = next(csv.reader(lines, delimiter=found.separator, skipinitialspace=True), [])
+    return above, _check_names(path, [cell.strip() for cell in cells])
 
 
 def _check_names(path: Path, names: list[Any]) -> list[str]:
@@ -210,7 +273,11 @@ def _check_names(path: Path, names: list[Any]) -> list[str]:
     if repeated:
         raise ValueError(f"{path}: expected each column name once, got {listed(repeated)} again.")
     # A column of row numbers, as pandas writes it, has no name.
-    return [name or f"(column {index + 1})" for index, name in enumerate(texts)]
+    number = {index: f"(column {index + 1})" for index, name in enumerate(texts) if not name}
+    taken = [name for name in number.values() if name in texts]
+    if taken:
+        raise ValueError(f"{path}: expected other names than {listed(taken)}, as some have none.")
+    return [number.get(index, name) for index, name in enumerate(texts)]
 
 
 def _is_number(text: str) -> bool:

@@ -30,6 +30,7 @@ from .calibration import left_out
 from .evidence import condition, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
+from .given import check_settings, given_settings, given_steps
 from .labels import grow_label_forest
 from .limits import limits_of
 from .rows import Mixture, Rows, distinct_rows, hold_out
@@ -54,7 +55,7 @@ class DeepGPEstimator(BaseEstimator):
     def __init__(
         self,
         model: str = "auto",
-        num_layers: int = 2,
+        num_layers: int | None = None,
         num_inducing: int | None = None,
         steps: int | None = None,
         time_limit: float | None = None,
@@ -219,7 +220,7 @@ class DeepGPEstimator(BaseEstimator):
             nonlocal of_labels
             start = earlier.get(name, start)
             settings = self._settings(name, train, likelihood, start is not None, rounding)
-            number = self.steps or (settings.steps if self.time_limit is None else None)
+            number = given_steps(self) or (settings.steps if self.time_limit is None else None)
             if number is not None:
                 number = max(1, round(steps * number))
             if again is not None:
@@ -234,6 +235,7 @@ class DeepGPEstimator(BaseEstimator):
                 num_outputs,
                 seed=self.random_seed_ + (again.seed if again else 0),
                 steps=number,
+                given=given_settings(self),
                 seconds=budget.share(time),
                 most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
@@ -303,37 +305,22 @@ class DeepGPEstimator(BaseEstimator):
             # A predictive objective would rather name each whole number than predict.
             floor = max(settings.noise_floor, rounding)
             settings = replace(settings, noise_floor=floor)
-        given = {"num_inducing": self.num_inducing, "kernel": self.kernel} | dict(
-            self.settings or {}
-        )
-        return replace(
-            settings, **{key: value for key, value in given.items() if value is not None}
-        )
+        return replace(settings, **given_settings(self))
 
     def _check_parameters(self) -> None:
         check_choice(self.model, "model", ("auto", *presets.names()))
-        check_positive_integer(self.num_layers, "num_layers")
+        if self.num_layers is not None:
+            check_positive_integer(self.num_layers, "num_layers")
         if self.float not in ("float32", "float64"):
             raise ValueError(f"float: expected 'float32' or 'float64', got {self.float!r}.")
         if check_number(self.validation_fraction, "validation_fraction", low=0.0) >= 1.0:
             raise ValueError(
                 f"validation_fraction: expected a share in [0, 1), got {self.validation_fraction!r}."
             )
-        if self.steps is not None:
-            check_positive_integer(self.steps, "steps")
         for name in ("time_limit", "jitter"):
             if getattr(self, name) is not None:
                 check_positive_number(getattr(self, name), name)
-        own = {"likelihood", "num_classes", "validation_fraction"} & set(self.settings or {})
-        if own:
-            raise ValueError(
-                f"settings: expected none that the estimator has itself, got {', '.join(sorted(own))}."
-            )
-        unknown = set(self.settings or {}) - set(asdict(Settings()))
-        if unknown:
-            raise ValueError(
-                f"settings: expected names of gpflow_deep.presets.Settings, got {', '.join(sorted(unknown))}."
-            )
+        check_settings(self.settings or {}, self.steps)
 
     def _checked_weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
         if sample_weight is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def fit_family(
     *,
     seed: int,
     steps: int | None = None,
+    given: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     most_seconds: float | None = None,
     start: FittedModel | None = None,
@@ -61,6 +63,7 @@ def fit_family(
     :param seed: of everything random.
     :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
         time allows.
+    :param given: settings that stay as they are, whatever the schedule says.
     :param seconds: not to be exceeded, but by an exact GP that still gains much.
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
@@ -109,6 +112,7 @@ def fit_family(
             if name in SITES:
                 # What is trained for its predictive density overfits in the end, if not at once.
                 settings = replace(settings, patience=_PATIENCE)
+            settings = preset.settings(replace(settings, **(given or {})))
         model = preset.build(train.X, train.Y, settings, seed)
         if start is not None:
             take_over(model, start)

@@ -128,6 +128,7 @@ def load(path: str | Path) -> Any:
 
     :param path: of the file.
     :raises FileNotFoundError: where there is none.
+    :raises PermissionError: where it may not be read.
     :raises ValueError: for a file that is damaged, of another kind or another format.
     """
     metadata, arrays = _read(Path(path))
@@ -160,6 +161,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise BadZipFile("the arrays are not those that the metadata were written with")
         with np.load(io.BytesIO(packed), allow_pickle=False) as file:
             return metadata, dict(file)
+    except PermissionError:  # says which file, and nothing of what is in it
+        raise
     except (
         *(BadZipFile, EOFError, KeyError, TypeError, ZlibError, NotImplementedError),
         *(json.JSONDecodeError, UnicodeDecodeError, OSError),

@@ -52,7 +52,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     ((20,), True)
 
     :param model: "auto", or a name of `gpflow_deep.presets.names()`.
-    :param num_layers: GP layers of deep families.
+    :param num_layers: GP layers of deep families; by default two, or as many as the paper whose name the
+        model bears has.
     :param num_inducing: inducing points of each layer; by default growing with the rows.
     :param steps: training steps; by default the family's, or as many as the time allows.
     :param time_limit: seconds for the fit, which ends by the clock, save for what it takes to compile the
@@ -65,7 +66,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param kernel: "rbf", "matern12", "matern32" or "matern52"; by default the family's.
     :param likelihood: "gaussian", or "student-t" for outliers.
     :param jitter: on the diagonal of covariances; GPflow's default.
-    :param settings: others of `gpflow_deep.presets.Settings` by name.
+    :param settings: others of `gpflow_deep.presets.Settings` by name, in place of those that follow from the
+        data and from `steps`.
     :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling
         (exact GPs, which are fitted in seconds, start anew). A fit that fails or is interrupted leaves the
         estimator as it was.

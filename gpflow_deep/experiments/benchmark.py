@@ -9,6 +9,7 @@ Neither the scaling nor the inducing inputs see held-out or test points.
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import shutil
 import sys
@@ -19,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from joblib import delayed
@@ -32,6 +34,7 @@ from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.experiments.workers import in_processes, on_scheduler
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
+from gpflow_deep.presets.settings import CLASSES
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
 from gpflow_deep.training.progress import fingerprint
@@ -68,11 +71,22 @@ def plan(
     :param layers: depths.
     :param seed: of all runs.
     :param settings: everything else; the defaults if not given.
-    :raises ValueError: for a name or a split that does not exist.
+    :raises ValueError: for a name or a split that does not exist, and for settings of classes: targets are
+        standardised.
     """
     if study not in STUDIES:
         raise ValueError(f"study: expected one of {', '.join(STUDIES)}, got {study!r}.")
-    depths = [replace(settings or Settings(), num_layers=number) for number in layers]
+    settings = settings or Settings()
+    if settings.likelihood in CLASSES:
+        raise ValueError(
+            "likelihood: expected that of numbers, which the targets of all studies are, got"
+            f" {settings.likelihood!r}."
+        )
+    if settings.num_classes:
+        raise ValueError(
+            f"num_classes: expected none, as targets are numbers, got {settings.num_classes}."
+        )
+    depths = [replace(settings, num_layers=number) for number in layers]
     registered = [get(name) for name in models]
     splits = list(splits)
     for name in datasets:
@@ -103,7 +117,8 @@ def run_all(
 
     Called again with the same arguments after a kill, it skips the finished runs and takes up the
     interrupted ones at their last checkpoints. A run that fails, for whatever reason, is reported and left
-    out, and so is one that another process is at, or that was finished with other data of the same name.
+    out, and so is one that another process is at, or that was finished with other data of the same name or in
+    another float.
 
     :param runs: what to do, begun in this order.
     :param output: file of JSON lines (see `Results`).
@@ -129,8 +144,15 @@ def run_all(
             f"jobs: expected none beside a scheduler, whose workers do the runs, got {jobs}."
         )
     one_by_one = jobs == 1 and scheduler is None
-    check_writable(Path(output).parent)
     results = Results(output)
+    check_writable(results.path.parent)
+    if os.path.lexists(results.path):
+        try:
+            results.path.open("ab").close()
+        except OSError as error:
+            raise type(error)(
+                f"{results.path}: expected a file that can be written to: {error}"
+            ) from error
     failed: list[Run] = []
 
     def begin() -> Iterator[Any]:
@@ -138,11 +160,16 @@ def run_all(
             heading = f"[{number}/{len(runs)}] {run}"
             # Read again for every run: another process may have finished it meanwhile.
             before = [record for record in results.read() if record["key"] == run.key]
-            # Records of earlier versions do not say which data they are of.
+            # Records of earlier versions do not say which data they are of, nor of which float.
+            other = ""
             if before and before[0].get("data") not in (None, _fingerprint(load(run.dataset))):
+                other = f"of other data called {run.dataset}"
+            elif before and before[0].get("float") not in (None, _float()):
+                other = f"in {before[0]['float']}, not in {_float()}"
+            if other:
                 echo(
-                    f"{heading} failed: {results.path} has this run of other data called "
-                    f"{run.dataset}; write to another file, or remove its line."
+                    f"{heading} failed: {results.path} has this run {other}; write to another file, or "
+                    "remove its line."
                 )
                 failed.append(run)
             elif before:
@@ -197,7 +224,7 @@ def execute(
     objective per training point, of standardised targets), `steps`, `stopped_early`, `seconds` (of
     training, its interrupted parts included, and testing), `peak_memory_mb` (of the process so far:
     to compare memory, give each run a process of its own), `num_train`, `num_test`, a checksum of the
-    `data` and `versions`.
+    `data`, the `float` of GPflow's setting and `versions`.
     The points are the test points' `rows` in the data set, `Y`, predictive `mean` and `variance`,
     and `log_density`.
 
@@ -256,6 +283,7 @@ def execute(
         "num_train": len(train),
         "num_test": len(split.test),
         "data": _fingerprint(dataset),
+        "float": _float(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
     points = {
@@ -270,6 +298,10 @@ def execute(
 
 def _fingerprint(dataset: Dataset) -> str:
     return fingerprint([dataset.X, dataset.Y])
+
+
+def _float() -> str:
+    return np.dtype(gpflow.default_float()).name
 
 
 def _rows(dataset: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -235,7 +235,14 @@ def _read(name: str, path: Path) -> Dataset:
         X, Y = found["X"].astype(np.float64), found["Y"].astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: expected X and Y of numbers: {error}") from error
-    masks = found["test_mask"].astype(bool) if "test_mask" in found else None
+    masks = found.get("test_mask")
+    if masks is not None:
+        # Any text is true to numpy, and so is NaN.
+        if masks.dtype.kind not in "biuf" or not np.isin(masks, (0, 1)).all():
+            raise ValueError(
+                f"{path}: expected test_mask of booleans, or of 0 and 1, got {masks.dtype} with other values."
+            )
+        masks = masks.astype(bool)
     return Dataset(name, X, Y, masks)
 
 

@@ -13,6 +13,8 @@ from gpflow_deep.experiments.summary import Group
 
 __all__ = ["rank_figure", "score_figure"]
 
+_RANKS_WIDTH = 4.0  # inches, at least
+
 
 def score_figure(groups: Sequence[Group], metric: str) -> Figure:
     """
@@ -86,19 +88,31 @@ def rank_figure(ranks: Ranks) -> Figure:
         axes.hlines(height, first - 0.03, last + 0.03, color="black", linewidth=4)
     start = -0.6 - 0.3 * len(cliques)
     half = math.ceil(k / 2)
+    beside = [0.1, 0.1]
     for index, (name, value) in enumerate(zip(names, values)):
         left = index < half
         height = start - 0.5 * (index if left else k - 1 - index)
         end = 0.7 if left else k + 0.3
         axes.plot([value, value, end], [0.0, height, height], color="C0", linewidth=1)
-        axes.text(
+        label = axes.text(
             end + (-0.05 if left else 0.05),
             height,
             f"{name}  {value:.2f}" if left else f"{value:.2f}  {name}",
             ha="right" if left else "left",
             va="center",
         )
-    axes.set_xlim(-1.5, k + 2.5)
+        side = 0 if left else 1
+        beside[side] = max(beside[side], 0.1 + label.get_window_extent().width / figure.dpi)
+    axes.set_xlim(0.65, max(k + 0.35, 1.0 + ranks.critical_distance))
     axes.set_ylim(start - 0.5 * half, 2.0)
-    figure.tight_layout()
+    # Names can be of any length: they have their room, and the ranks theirs between them.
+    height = figure.get_figheight()
+    width = beside[0] + max(_RANKS_WIDTH, 8.0 - sum(beside)) + beside[1]
+    figure.set_size_inches(width, height)
+    figure.subplots_adjust(
+        left=beside[0] / width,
+        right=1.0 - beside[1] / width,
+        bottom=0.1 / height,
+        top=1.0 - 0.1 / height,
+    )
     return figure

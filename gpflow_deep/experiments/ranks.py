@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import rankdata, studentized_range
@@ -84,5 +84,5 @@ def average_ranks(groups: Sequence[Group], metric: str) -> Ranks | None:
 
 
 def _mean(entry: Group, metric: str, splits: set[int]) -> float:
-    records = [record for record in entry.records if record["split"] in splits]
-    return float(np.mean([record["metrics"][metric] for record in records]))
+    records = tuple(record for record in entry.records if record["split"] in splits)
+    return replace(entry, records=records).metric(metric).mean

@@ -140,7 +140,7 @@ def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: lis
     rows = [
         [
             entry.label,
-            str(len(entry.records)),
+            str(entry.num_splits),
             *(str(entry.metric(name)) for name in scores),
             f"{entry.seconds().mean:.0f}",
             *cited((entry.model, entry.num_layers)),
@@ -183,7 +183,7 @@ def _standardised_table(
             name in r["metrics"] for r in entry.records for name in _STANDARDISED
         ):
             continue
-        cells = [entry.label, str(len(entry.records))]
+        cells = [entry.label, str(entry.num_splits)]
         for name in _STANDARDISED:
             theirs = published.get((entry.model, entry.num_layers, name))
             cells.append(str(entry.metric(name)))

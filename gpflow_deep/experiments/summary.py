@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,17 +86,30 @@ class Group:
         parts = [f"L={self.num_layers}", *(f"{name}={_shown(x)}" for name, x in self.variant)]
         return f"{self.model} ({', '.join(parts)})"
 
+    @property
+    def num_splits(self) -> int:
+        """How many different ones, of whatever seeds."""
+        return len({record["split"] for record in self.records})
+
     def metric(self, name: str) -> Estimate:
         """
         A score over the splits.
 
         :param name: of the score.
         """
-        return Estimate.of([record["metrics"][name] for record in self.records])
+        return _over_splits((record, record["metrics"][name]) for record in self.records)
 
     def seconds(self) -> Estimate:
         """Seconds a run."""
-        return Estimate.of([record["seconds"] for record in self.records])
+        return _over_splits((record, record["seconds"]) for record in self.records)
+
+
+def _over_splits(values: Iterable[tuple[dict[str, Any], float]]) -> Estimate:
+    """From runs and their values: seeds of one split share its data, and are no repetitions of it."""
+    of_split: dict[int, list[float]] = {}
+    for record, value in values:
+        of_split.setdefault(record["split"], []).append(value)
+    return Estimate.of([float(np.mean(seeds)) for seeds in of_split.values()])
 
 
 def _shown(value: int | float | str) -> str:
@@ -127,9 +142,15 @@ def group(records: Iterable[dict[str, Any]]) -> list[Group]:
     return [
         Group(study, dataset, model, num_layers, variant, tuple(members))
         for (study, dataset, num_layers, model, variant), members in sorted(
-            groups.items(), key=lambda item: item[0]
+            groups.items(), key=lambda item: _order(*item[0])
         )
     ]
+
+
+def _order(*key: Any) -> tuple[Any, ...]:
+    """Of groups: a setting that is a number in one record may be text in another."""
+    *names, variant = key
+    return *names, [(name, isinstance(value, str), value) for name, value in variant]
 
 
 def _varying(records: Sequence[dict[str, Any]]) -> set[str]:
@@ -152,7 +173,8 @@ def shares(
     Share of the test points to which a model gives a higher density than its rival.
 
     Runs are compared with those of the rival on the same split with the same seed and settings, or with some
-    of the settings the same. The share is of the points of a split; mean and standard error are over splits.
+    of the settings the same: of several with the most alike. The share is of the points of a split, averaged
+    over seeds; mean and standard error are over splits.
 
     :param results: where the runs' test points are.
     :param groups: of these results.
@@ -161,27 +183,53 @@ def shares(
     :param alike: the settings that are to be the same; all by default.
     :return: the model's groups for which there is a comparison, and the share.
     """
+    candidates: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for theirs in groups:
+        for record in theirs.records if theirs.model == rival else ():
+            candidates.setdefault(_setting(record, alike), []).append(record)
     estimates = []
     for ours in groups:
         if ours.model != model:
             continue
-        rivals = {
-            _setting(record, alike): record
-            for theirs in groups
-            if theirs.model == rival
-            for record in theirs.records
-        }
         values = []
         for record in ours.records:
-            other = rivals.get(_setting(record, alike))
+            likeness = partial(_likeness, record)
+            rivals = candidates.get(_setting(record, alike), [])
+            other = max(reversed(rivals), key=likeness, default=None)
             if other is None:
                 continue
-            mine, its = results.points(record["key"]), results.points(other["key"])
-            if mine is not None and its is not None:
-                values.append(float(np.mean(mine["log_density"] > its["log_density"])))
+            mine, its = _log_density(results, record), _log_density(results, other)
+            if mine is None or its is None:
+                continue
+            if mine.shape != its.shape:
+                warnings.warn(
+                    f"{results.path}: runs {record['key']} and {other['key']} of one split have {len(mine)}"
+                    f" and {len(its)} test points; they are not compared.",
+                    stacklevel=2,
+                )
+                continue
+            values.append((record, float(np.mean(mine > its))))
         if values:
-            estimates.append((ours, Estimate.of(values)))
+            estimates.append((ours, _over_splits(values)))
     return estimates
+
+
+def _log_density(results: Results, record: dict[str, Any]) -> np.ndarray | None:
+    """Of a run's test points, where it is known."""
+    points = results.points(record["key"])
+    if points is not None and "log_density" not in points:
+        warnings.warn(
+            f"{results.path}: the test points of run {record['key']} have no log_density; they are not"
+            " compared.",
+            stacklevel=3,
+        )
+    return None if points is None else points.get("log_density")
+
+
+def _likeness(record: dict[str, Any], other: dict[str, Any]) -> int:
+    """How many settings two runs have in common."""
+    theirs = other["settings"]
+    return sum(theirs.get(name) == value for name, value in record["settings"].items())
 
 
 def _setting(record: dict[str, Any], alike: Sequence[str] | None) -> tuple[Any, ...]:

@@ -104,8 +104,16 @@ def bayesian_network(
     return model
 
 
+_POSTERIORS_IN_WORDS = {
+    "factorised": "factorised Gaussians over the weights",
+    "local-inducing": "inducing points of each layer",
+    "global-inducing": "global inducing points",
+}
+
 for _posterior in _POSTERIORS:
     for _prior in _PRIORS:
-        register(f"bnn-{_posterior}-{_prior}")(
-            partial(bayesian_network, posterior=_posterior, prior=_prior)
+        _build = partial(bayesian_network, posterior=_posterior, prior=_prior)
+        _build.__doc__ = (
+            f"A ReLU network with {_POSTERIORS_IN_WORDS[_posterior]} and the prior {_prior!r}."
         )
+        register(f"bnn-{_posterior}-{_prior}")(_build)

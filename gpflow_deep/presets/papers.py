@@ -17,7 +17,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
-from gpflow.kernels import Kernel, SquaredExponential
+from gpflow.kernels import Kernel
 
 from gpflow_deep import posteriors
 from gpflow_deep.initialisation import inducing_data
@@ -31,7 +31,13 @@ from gpflow_deep.models import (
 
 from .amortized import ar1, ar2, ar2p, ar2pp
 from .fitc_ep import fitc_ep_1, fitc_ep_2, fitc_ep_3, fitc_gp
-from .parts import kernel_factory, likelihood_and_outputs, pseudo_targets
+from .parts import (
+    ard_kernel,
+    compute_dtype,
+    kernel_factory,
+    likelihood_and_outputs,
+    pseudo_targets,
+)
 from .registry import Builder, register
 from .sampled import build_sampled
 from .settings import Settings
@@ -70,7 +76,8 @@ _MENG_BASELINE = replace(_MENG, num_inducing=256)
 def _structured(posterior: Any) -> Builder:
     def build(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepGP:
         def kernel(input_dim: int, layer: int) -> Kernel:
-            kernel = SquaredExponential(lengthscales=np.ones(input_dim))
+            kernel = ard_kernel(settings, input_dim, "rbf" if settings.kernel == "own" else None)
+            kernel.lengthscales.assign(np.ones(input_dim))
             if layer < settings.num_layers - 1:
                 gpflow.set_trainable(kernel.variance, False)
             return kernel
@@ -83,6 +90,7 @@ def _structured(posterior: Any) -> Builder:
             settings.num_inducing,
             kernel_factory=kernel,
             white_noise=1e-3,
+            inducing_init=settings.inducing_init,
             seed=seed,
         )
         return DeepGP(
@@ -91,6 +99,7 @@ def _structured(posterior: Any) -> Builder:
             posterior(layers, hidden_scale=settings.hidden_scale),
             num_samples=settings.num_samples,
             num_data=len(X),
+            compute_dtype=compute_dtype(settings),
             seed=seed,
         )
 
@@ -171,6 +180,7 @@ def _linear_mean_layers(
         num_outputs,
         [M, *[max(1, M // 2)] * len(widths)],
         kernel_factory=kernel_factory(settings, "matern52", fixed_variance=False),
+        inducing_init=settings.inducing_init,
         seed=seed,
     )
     for layer, input_dim in zip(layers, [X.shape[1], *widths], strict=True):
@@ -186,7 +196,8 @@ def _baseline(make: Callable[..., DeepGP], description: str) -> Builder:
     def build(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> DeepGP:
         likelihood, num_outputs = likelihood_and_outputs(Y, settings)
         layers = _linear_mean_layers(X, num_outputs, settings, seed)
-        return make(layers, likelihood, settings, num_data=len(X), seed=seed)
+        dtype = compute_dtype(settings)
+        return make(layers, likelihood, settings, num_data=len(X), compute_dtype=dtype, seed=seed)
 
     build.__doc__ = description
     return build
@@ -195,7 +206,11 @@ def _baseline(make: Callable[..., DeepGP], description: str) -> Builder:
 register("meng2024-mean-field", defaults=replace(_MENG_BASELINE, num_samples=1))(
     _baseline(
         lambda layers, likelihood, settings, **data: DeepGP(
-            layers, likelihood, posteriors.MeanField, num_samples=settings.num_samples, **data
+            layers,
+            likelihood,
+            posteriors.MeanField(layers, hidden_scale=settings.hidden_scale),
+            num_samples=settings.num_samples,
+            **data,
         ),
         "The mean-field baseline of Meng & Zhang 2024, with one sample as they trained it.",
     )

@@ -56,7 +56,7 @@ def recommended(
     num_inputs: int,
     *,
     likelihood: str = "gaussian",
-    num_layers: int = 2,
+    num_layers: int | None = None,
     started: bool = False,
 ) -> Settings:
     """
@@ -73,17 +73,18 @@ def recommended(
     >>> gd.presets.recommended("stripes-and-arrow", num_rows=500, num_inputs=8).num_inducing
     89
 
-    :param name: of a preset; for a paper's the settings are the paper's.
+    :param name: of a preset; for a paper's the settings are the paper's, save for those given.
     :param num_rows: training points, N.
     :param num_inputs: D.
     :param likelihood: as `Settings.likelihood` has it.
-    :param num_layers: of deep families.
+    :param num_layers: of deep families; by default two, or as many as the paper has.
     :param started: whether an earlier fit or an exact GP gives the initial values: a high rate would undo
         them.
     """
     preset = get(name)
     if preset.defaults is not None:
-        return replace(preset.settings(), likelihood=likelihood)
+        own = replace(preset.settings(), likelihood=likelihood)
+        return preset.settings(own if num_layers is None else replace(own, num_layers=num_layers))
     # FITC-EP and predictive objectives were tried too: they lose on some sets what they gain on others.
     is_fast = name in _FROM_NOISE and not started
     classes = likelihood in CLASSES
@@ -93,7 +94,7 @@ def recommended(
     steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
     width = min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST)
     settings = Settings(
-        num_layers=1 if name in _ONE_LAYER else num_layers,
+        num_layers=1 if name in _ONE_LAYER else num_layers or 2,
         hidden_dim=_UNITS if is_network else width,
         num_inducing=_num_inducing(name, num_rows),
         num_samples=8 if name in SITES | _AMORTISED else 1,

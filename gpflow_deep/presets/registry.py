@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
@@ -68,8 +70,12 @@ class Preset:
 
     @property
     def description(self) -> str:
-        """What it is, in a sentence."""
-        return (self.build.__doc__ or "").strip().partition("\n")[0]
+        """What it is, in a sentence: the first paragraph of the builder's docstring."""
+        documented: Any = self.build
+        while isinstance(documented, partial) and documented.__doc__ == partial.__doc__:
+            documented = documented.func
+        paragraph = cleandoc(documented.__doc__ or "").partition("\n\n")[0]
+        return " ".join(paragraph.split())
 
     def settings(self, settings: Settings | None = None) -> Settings:
         """
@@ -165,7 +171,21 @@ def build(
     :param Y: standardised targets [N, P], or classes.
     :param settings: size and initial values, as many layers as the model can have; see `Preset.settings`.
     :param seed: of everything random.
-    :raises ValueError: for an unknown name.
+    :raises ValueError: for an unknown name, and for data of another shape or kind.
     """
+    import numpy as np
+
     preset = get(name)
+    X, Y = np.asarray(X), np.asarray(Y)
+    for array, what in (
+        (X, "X: expected standardised inputs [N, D]"),
+        (Y, "Y: expected targets [N, P]"),
+    ):
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
+            raise ValueError(f"{what}, got {array.dtype} of shape {array.shape}.")
+    if len(X) != len(Y):
+        raise ValueError(f"Y: expected {len(X)} rows, as X has, got {len(Y)}.")
+    # Whole numbers, such as classes, are no parameters' dtype.
+    dtype = X.dtype if X.dtype.kind == "f" else np.float64
+    X, Y = (array if array.dtype.kind == "f" else array.astype(dtype) for array in (X, Y))
     return preset.build(X, Y, preset.settings(settings), seed)

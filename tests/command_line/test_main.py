@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.fitting import FittedTable
-from gpflow_deep.command_line.main import main
+from gpflow_deep.command_line.main import _plain_errors, _remove_checkpoints, main
+from gpflow_deep.command_line.plots import write_plots
 from gpflow_deep.command_line.scoring import Scores
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.presets import names
@@ -97,6 +99,24 @@ def test_fit_and_predict_numbers(tmp_path: Path) -> None:
     mean, sd = saved.predict(inputs, return_std=True)
     np.testing.assert_allclose(predicted["mean"], mean, rtol=1e-6)
     np.testing.assert_allclose(predicted["sd"], sd, rtol=1e-6)
+
+
+def test_only_checkpoints_of_fits_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    for name in (
+        "svgp-whole/lock",
+        "svgp-whole/step-5/variables",
+        "svgp-mine/notes",
+        "mine-1/lock",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    _remove_checkpoints(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["mine-1", "svgp-mine"]
+    (tmp_path / "gone" / "gp-fold-1" / "step-3").mkdir(parents=True)
+    _remove_checkpoints(tmp_path / "gone")
+    _remove_checkpoints(tmp_path / "never")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
 def test_fit_and_predict_classes(tmp_path: Path) -> None:
@@ -221,6 +241,35 @@ def test_figures_of_numbers(fit_folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "predictions.png").stat().st_size > 10_000
 
 
+def test_names_with_dollars_in_figures(fit_folder: Path, tmp_path: Path) -> None:
+    fitted = FittedTable.load(fit_folder / "fit.zip")
+    (first, *others), name = fitted.recipe.columns, "cost_$ of {$_"
+    recipe = replace(fitted.recipe, columns=(replace(first, name=name), *others))
+    fitted.estimator.feature_names_in_[0] = name
+    table = _table(20).rename(columns={"first": name, "y": "price ($_, %$)"})
+    fitted = replace(fitted, target="price ($_, %$)", recipe=recipe)
+    assert all(path.exists() for path in write_plots(fitted, table, tmp_path))
+
+
+def test_cells_that_were_never_missing_are_told(fit_folder: Path, tmp_path: Path) -> None:
+    table = _table(4).assign(first=["", "1", "", "2"], colour=["red", "", "red", "red"])
+    table.to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv", "--quantiles", "0.9999999")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("mean,sd,q0.9999999\n")
+    for name, count in (("first", 2), ("colour", 1)):
+        assert (
+            f"column {name!r} has {count} missing cells, and had none in training" in result.stderr
+        )
+    assert "'second'" not in result.stderr
+
+
+def test_predictions_that_nobody_reads_to_the_end() -> None:
+    """`head` closes its end of the pipe."""
+    with pytest.raises(BrokenPipeError), _plain_errors():
+        raise BrokenPipeError(32, "Broken pipe")
+
+
 def test_models_are_explained() -> None:
     result = _run("models")
     told = [line.partition("  ") for line in result.output.splitlines()]
@@ -265,10 +314,22 @@ def test_predict_needs_a_fit(tmp_path: Path) -> None:
         ({}, ["--target", "z"], "no column 'z'"),
         ({}, ["--target", "y", "--exclude", "z"], "no column 'z'"),
         ({"y": 1.0}, ["--target", "y"], "expected values that vary"),
+        ({"y": "?"}, ["--target", "y"], "target 'y': expected values, got only missing ones"),
+        (
+            {},
+            [
+                "--target",
+                "y",
+                *(f"--exclude={name}" for name in ("first", "second", "colour", "label")),
+            ],
+            "expected an input column that says something, got none besides the target",
+        ),
         ({}, ["--target", "label", "--task", "regression"], "expected numbers for regression"),
         ({}, ["--target", "y", "--model", "star"], "model: expected one of"),
         ({}, ["--target", "y", "--set", "rate=1"], "expected a name among"),
         ({}, ["--target", "y", "--set", "steps=many"], "steps: expected int"),
+        ({}, ["--target", "y", "--set", "steps=4", "--steps", "5"], "expected one number, got 5"),
+        ({}, ["--target", "y", "--set", "likelihood=softmax"], "expected a name among num_layers"),
         ({}, ["--target", "y", "--time-limit", "0"], "time-limit"),
     ],
 )

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.studies import STUDIES, benchmark, report
 from gpflow_deep.experiments import splits
-from gpflow_deep.experiments.results import Results
+from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.presets import Settings
 
 from ..toys import QUICK
@@ -56,6 +56,8 @@ def test_from_command_to_report(tmp_path: Path, toy_models: None) -> None:
         (("--model", "toy-a", "--splits", "3-1"), "ends before it begins"),
         (("--model", "toy-a", "--steps", "0"), "steps: expected a positive integer"),
         (("--model", "toy-a", "--layers", "0"), "--layers"),
+        (("--model", "toy-a", "--likelihood", "softmax"), "likelihood: expected that of numbers"),
+        (("--model", "toy-a", "--num-classes", "2"), "num_classes: expected none"),
         ((), "--model"),
     ],
 )
@@ -86,6 +88,16 @@ def test_report_of_an_empty_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(report, [str(path)])
     assert result.exit_code != 0
     assert "no finished run" in result.output
+
+
+def test_report_that_cannot_be_written(tmp_path: Path, toy_models: None) -> None:
+    run = Run("toy-a", "diabetes", "interpolation", 0, 0, Settings())
+    metrics = dict.fromkeys(("test_log_likelihood", "rmse", "crps", "coverage95"), 1.0)
+    Results(tmp_path / "r.jsonl").append(run, {"metrics": metrics, "seconds": 1.0}, {})
+    (tmp_path / "file").touch()
+    arguments = [str(tmp_path / "r.jsonl"), "--output", str(tmp_path / "file" / "out")]
+    result = CliRunner().invoke(report, arguments)
+    assert result.exit_code == 1 and "Not a directory" in result.output
 
 
 @pytest.mark.parametrize("command", ["benchmark", "report"])

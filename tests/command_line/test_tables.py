@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_deep.command_line.cells import is_missing, numbers
+from gpflow_deep.command_line.cells import days, is_missing, numbers
 from gpflow_deep.command_line.columns import Recipe
 from gpflow_deep.command_line.fitting import task_of
-from gpflow_deep.command_line.tables import Format, read_table, stream_table
+from gpflow_deep.command_line.tables import Format, _whole, read_table, stream_table
 
 
 def _file(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -51,6 +53,7 @@ def test_a_stream_has_the_same_rows(tmp_path: Path) -> None:
         ("1,2\n3,4\n", "names of the columns in the first line"),
         ("a,b\n1,2\n3,4,5\n", "Expected 2 fields.*saw 3"),
         ("a,a,b\n1,2,3\n", "each column name once, got 'a'"),
+        ("(column 2),,b\n1,2,3\n", "expected other names than .*column 2"),
         ("a,b\n1,2,3\n4,5,6\n", "as many cells in each row as in the line of names"),
         ("a,b\n,\n\n", "got no rows"),
     ],
@@ -71,7 +74,10 @@ def test_blank_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     "given, message",
     [
         ({"separator": "::"}, "--separator: expected one character, or tab.* got '::'"),
+        ({"separator": "\n"}, "--separator: expected one character"),
         ({"encoding": "utf8x"}, "--encoding: expected one that Python knows.* got 'utf8x'"),
+        ({"encoding": "rot13"}, "--encoding: expected one that Python knows.* got 'rot13'"),
+        ({"encoding": "base64"}, "--encoding: expected one that Python knows.* got 'base64'"),
     ],
 )
 def test_formats_that_are_none(tmp_path: Path, given: dict[str, str], message: str) -> None:
@@ -83,6 +89,62 @@ def test_formats_that_are_none(tmp_path: Path, given: dict[str, str], message: s
 def test_a_tab_can_be_typed(tmp_path: Path, separator: str) -> None:
     table = read_table(_file(tmp_path, "a,b\tc\n1,2\t3\n"), separator=separator)
     assert table.to_numpy().tolist() == [["1,2", "3"]]
+
+
+@pytest.mark.parametrize(
+    "text, columns",
+    [
+        ('"Weight, kg";"Height, m";price\n70,5;1,8;3\n', ["Weight, kg", "Height, m", "price"]),
+        ("Weight, kg;Height, m;price\n70,5;1,8;3\n", ["Weight, kg", "Height, m", "price"]),
+        ("size|a,b\n1|2\n3|4\n", ["size", "a,b"]),
+        ("a;b,c,d\n1,2,3\n4,5,6\n", ["a;b", "c", "d"]),
+        ("sep=;\na,b;c\n1,5;2\n", ["a,b", "c"]),
+        ('"sep=\t"\r\na;b\tc\r\n1;2\t3\r\n', ["a;b", "c"]),
+    ],
+)
+def test_the_separator_is_what_makes_a_table(tmp_path: Path, text: str, columns: list[str]) -> None:
+    table = read_table(_file(tmp_path, text))
+    assert list(table.columns) == columns
+    assert len(table) == text.count("\n") - 1 - text.lower().count("sep=")
+
+
+def test_columns_of_parquet_may_be_numbered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.DataFrame({1: [1.0, 2.0], "b": [3.0, 4.0]})
+    monkeypatch.setattr(pd, "read_parquet", lambda path: table)
+    assert list(read_table(tmp_path / "data.parquet").columns) == ["1", "b"]
+
+
+def test_a_line_of_names_of_any_length_and_with_any_character(tmp_path: Path) -> None:
+    names = [f"a column of a long name {i}" for i in range(4000)]
+    names[7] = "form\x0cfeed \u2028 and two\nlines"
+    text = "\n" + ",".join(f'"{name}"' for name in names) + "\n" + ",".join("1" * 4000) + "\n"
+    table = read_table(_file(tmp_path, text))
+    assert list(table.columns) == names and table.shape == (1, 4000)
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zip", "tar", "zst"])
+def test_damaged_compressed_files_are_named(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"data.csv.{ending}"
+    path.write_bytes(b"no such file")
+    with pytest.raises(ValueError, match=rf"data\.csv\.{ending}: "):
+        read_table(path)
+    if ending == "gz":
+        rows = "".join(f"{i},{i**3}\n" for i in range(50_000)).encode()
+        whole = gzip.compress(b"a,b\n" + rows)
+        for damaged in (whole[:-100_000], whole[:99] + b"?" * 99 + whole[198:]):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"data\.csv\.gz: expected a whole compressed"):
+                read_table(path)
+
+
+def test_damage_that_zstandard_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(ZstdError=type("ZstdError", (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "zstandard", module)
+    with pytest.raises(ValueError, match="data.zst: expected a whole compressed file: bad magic"):
+        with _whole(tmp_path / "data.zst"):
+            raise module.ZstdError("bad magic")
 
 
 def _table() -> pd.DataFrame:
@@ -238,6 +300,78 @@ def test_the_task_is_found_and_explained(cells: list[str], task: str, why: str) 
     assert len(found.targets(pd.Series(cells, name="y"))) == len(cells)
 
 
+def test_a_task_that_was_said_is_told_in_a_sentence() -> None:
+    assert task_of(pd.Series(["1", "2"]), "classification").why == "you say so"
+
+
 def test_text_is_no_quantity() -> None:
     with pytest.raises(ValueError, match="target 'y': expected numbers for regression, got 'b'"):
         task_of(pd.Series(["1", "b"], name="y"), "regression")
+
+
+@pytest.mark.parametrize(
+    "cells, expected",
+    [
+        (["10:30:00", "1:30:00.5"], [37800.0, 5400.5]),
+        (["10:30:00 PM", "12:00 am"], [81000.0, 0.0]),
+        (["9:30", "09:31"], [34200.0, 34260.0]),
+    ],
+)
+def test_times_of_day_are_no_dates_of_today(cells: list[str], expected: list[float]) -> None:
+    table = pd.DataFrame({"at": cells})
+    recipe = Recipe.of(table, ["at"])
+    assert recipe.notes == ("at: time of day, as seconds",)
+    again = Recipe.from_json(recipe.to_json())
+    assert again.inputs(table)["at"].tolist() == expected
+    with pytest.raises(ValueError, match="expected a time of day, got '25:00:00'"):
+        again.inputs(table.assign(at="25:00:00"))
+
+
+@pytest.mark.parametrize("cell", ["1:2:3", "10:30:00 +0200", "Jan 5 10:30", "5/1 10:30"])
+def test_what_has_no_year_is_no_date(cell: str) -> None:
+    dates = days(pd.Series([cell, "2020-02-03T10:30:00+02:00"]))
+    assert dates.isna().tolist() == [True, False]
+
+
+def test_dates_and_durations_that_are_types_of_their_own() -> None:
+    """As in Parquet: pandas would count their nanoseconds, and take none for the least number."""
+    when = pd.Series(pd.to_datetime(["2020-01-01", None, "2020-01-04"]))
+    table = pd.DataFrame({"when": when, "zone": when.dt.tz_localize("UTC"), "lag": when - when[0]})
+    recipe = Recipe.of(table, ["when", "zone", "lag"])
+    assert [column.kind for column in recipe.columns] == ["date", "date", "duration"]
+    inputs = recipe.inputs(table)
+    assert inputs["when"].tolist() == inputs["zone"].tolist() == [18262.0, 18263.5, 18265.0]
+    assert inputs["lag"].tolist() == [0.0, 129600.0, 259200.0]
+    assert inputs["missingindicator_lag"].tolist() == [0.0, 1.0, 0.0]
+    # The same as text.
+    pd.testing.assert_frame_equal(recipe.inputs(table.astype(str)), inputs)
+    assert numbers(when).isna().all() and numbers(table["lag"]).isna().all()
+    with pytest.raises(ValueError, match="expected a number, got Timestamp"):
+        Recipe.of(pd.DataFrame({"x": ["1", "2"]}), ["x"]).inputs(
+            table.rename(columns={"when": "x"})
+        )
+
+
+def test_any_name_of_a_column_will_do() -> None:
+    names = [
+        "remainder",
+        "verbose",
+        "n_jobs",
+        "transformers",
+        "a__b",
+        "a_ _b",
+        "missingindicator_a",
+    ]
+    table = pd.DataFrame({name: ["1", "2", "3"] for name in names}).assign(
+        a=["1", "2", ""], color=["red", "blue", "red"], color_red=["5", "6", "7"]
+    )
+    table["odd"] = ["(missing)", "x", ""]
+    recipe = Recipe.of(table, list(table.columns))
+    inputs = recipe.inputs(table)
+    assert list(inputs.columns) == [
+        *names,
+        *("a", "missingindicator_a (2)", "color_blue", "color_red", "color_red (2)"),
+        *("odd_x", "odd_(missing)"),
+    ]
+    assert inputs["color_red (2)"].tolist() == [5.0, 6.0, 7.0]
+    assert inputs["odd_(missing)"].tolist() == [1.0, 0.0, 1.0]

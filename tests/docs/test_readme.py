@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import warnings
@@ -41,6 +42,17 @@ def test_table_is_of_the_recorded_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert recorded.renewed(_README) == _README
     assert recorded.renewed(_README.replace("average rank", "rank")) == _README
+
+
+def test_the_gap_on_made_tables_is_of_the_recorded_runs() -> None:
+    (said,) = re.findall(r"made\s+tables within (\S+) nats of the best on all", _README)
+    lines = (_ROOT / "benchmarks" / "results" / "panel.jsonl").read_text().splitlines()
+    densities: dict[str, dict[str, float]] = {}
+    for run in map(json.loads, lines):
+        if run["dataset"].startswith("made-"):
+            densities.setdefault(run["dataset"], {})[run["method"]] = run["log_density"]
+    gap = max(max(scores.values()) - scores["default"] for scores in densities.values())
+    assert len(densities) == 12 and 0.0 <= float(said) - gap < 0.01
 
 
 def test_links_lead_somewhere() -> None:

@@ -392,6 +392,9 @@ def test_bayesian_networks_by_name(posterior: str, tmp_path: Any) -> None:
         ({"kernel": "linear"}, "kernel: expected one of"),
         ({"likelihood": "poisson"}, "likelihood: expected 'gaussian' or 'student-t'"),
         ({"settings": {"depth": 3}}, "settings: expected names"),
+        ({"settings": {"steps": 3}}, "steps: expected one number, got 5 and, among .*, 3"),
+        ({"steps": None, "settings": {"steps": 0}}, "steps: expected a positive integer"),
+        ({"num_layers": 0}, "num_layers: expected a positive integer"),
         (
             {"model": "gp", "likelihood": "student-t"},
             "likelihood: expected gaussian for the exact GP",
@@ -401,6 +404,17 @@ def test_bayesian_networks_by_name(posterior: str, tmp_path: Any) -> None:
 def test_parameters_that_cannot_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DeepGPRegressor(**{"model": "svgp", **_QUICK, **options}).fit(*_data())
+
+
+@pytest.mark.parametrize("options", [{"steps": 4}, {"time_limit": 60.0, "settings": {"steps": 4}}])
+def test_settings_given_are_not_those_of_the_schedule(options: dict[str, Any]) -> None:
+    schedule = dict(decay_rate=0.5, decay_steps=3, validate_every=2, patience=7)
+    options = dict(options, settings=schedule | options.get("settings", {}))
+    fitted = DeepGPRegressor("svgp", num_inducing=5, random_state=0, **options).fit(*_data())
+    (member,) = fitted.members_
+    assert member.report["steps"] == 4
+    used = vars(member.settings)
+    assert {name: used[name] for name in (*schedule, "steps")} == schedule | {"steps": 4}
 
 
 def test_student_t_noise() -> None:

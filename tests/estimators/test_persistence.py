@@ -200,6 +200,18 @@ def test_arrays_of_another_fit(regressor: DeepGPRegressor, tmp_path: Path) -> No
         load(tmp_path / "fit")
 
 
+def test_a_file_that_may_not_be_read_is_not_said_to_be_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "fit").touch()
+    monkeypatch.setattr(persistence, "ZipFile", refused)
+    with pytest.raises(PermissionError, match="Permission denied: '.*fit'"):
+        load(tmp_path / "fit")
+
+
 def test_damaged_files(regressor: DeepGPRegressor, tmp_path: Path) -> None:
     save(regressor, tmp_path / "fit")
     content = (tmp_path / "fit").read_bytes()

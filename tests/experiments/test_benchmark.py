@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -163,6 +164,26 @@ def test_a_run_finished_with_other_data_of_the_name_is_said(
     assert len(Results(output).read()) == 1
 
 
+def test_a_run_finished_in_another_float_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = plan(["toy-a"])
+    record, points = benchmark.execute(runs[0], progress=False)
+    assert record["float"] == "float64"
+    for name, fields in (("new", record), ("old", {"metrics": {}})):
+        output = tmp_path / f"{name}.jsonl"
+        Results(output).append(runs[0], fields, points)
+        assert "finished before" in _quiet(runs, output)[1][0]
+        gpflow.config.set_default_float(np.float32)
+        failed, lines = _quiet(runs, output)
+        gpflow.config.set_default_float(np.float64)
+        if name == "new":
+            assert failed == runs
+            assert "has this run in float64, not in float32; write to another file" in lines[0]
+        else:  # of earlier versions, which did not say
+            assert "finished before" in lines[0]
+
+
 @pytest.mark.parametrize(
     "error", [TrainingError, ValueError, OSError, MemoryError, tf.errors.InvalidArgumentError]
 )
@@ -219,6 +240,9 @@ def test_output_is_tried_before_the_first_run(
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="expected a folder that can be written to"):
         _quiet(plan(["toy-a"]), tmp_path / "file" / "r.jsonl")
+    (tmp_path / "r.jsonl").symlink_to(tmp_path / "nowhere" / "r.jsonl")
+    with pytest.raises(OSError, match="r.jsonl: expected a file that can be written to"):
+        _quiet(plan(["toy-a"]), tmp_path / "r.jsonl")
     assert not executed
 
 

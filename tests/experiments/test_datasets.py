@@ -99,6 +99,8 @@ def test_a_data_folder_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> N
         ({"Y": np.zeros(12)}, r"Y \[N, 1\]"),
         ({"X": np.full((12, 3), np.nan)}, "NaN"),
         ({"test_mask": np.ones((2, 11), dtype=bool)}, "test_mask"),
+        ({"test_mask": np.full((2, 12), "False")}, "expected test_mask of booleans, or of 0 and 1"),
+        ({"test_mask": np.full((2, 12), np.nan)}, "expected test_mask of booleans, or of 0 and 1"),
         ({"test_mask": np.ones((2, 12), dtype=bool)}, "without training or without test"),
         ({"test_mask": np.zeros((2, 12), dtype=bool)}, "without training or without test"),
     ],

@@ -85,3 +85,13 @@ def test_report_has_ranks_and_their_diagram(tmp_path: Path) -> None:
     figure = rank_figure(Ranks({"a": 1.2, "b": 1.8}, ("x", "y"), 1.0))
     shown = [text.get_text() for text in figure.axes[0].texts]
     assert "a  1.20" in shown and "1.80  b" in shown and "critical distance 1.00" in shown
+
+
+def test_names_of_any_length_are_within_the_diagram() -> None:
+    ranks = {f"{'a long name ' * length}({length})": 1.0 + length for length in (0, 3, 8, 1)}
+    figure = rank_figure(Ranks(ranks, ("x", "y"), 6.0))
+    figure.draw_without_rendering()
+    for text in figure.axes[0].texts:
+        box = text.get_window_extent()
+        assert 0.0 <= box.x0 and box.x1 <= figure.bbox.x1, text.get_text()
+        assert 0.0 <= box.y0 and box.y1 <= figure.bbox.y1, text.get_text()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,21 @@ def test_share_of_points_is_of_equal_runs(results: Results) -> None:
     assert "Table 2" in text
 
 
+def test_seeds_are_averaged_within_their_split(results: Results) -> None:
+    for seed, score in enumerate([-1.0, -2.0, -3.0]):
+        ours = [1.0, float(seed)]
+        _add(results, "stripes-and-arrow", 0, score, seed=seed, log_density=ours)
+        _add(results, "mean-field", 0, score, seed=seed, log_density=[0.5, 1.5])
+    _add(results, "stripes-and-arrow", 1, -4.0)
+    entry = group(results.read())[1]
+    assert entry.num_splits == 2
+    score = entry.metric("test_log_likelihood")
+    assert (score.mean, score.error, score.count) == (-3.0, pytest.approx(1.0), 2)
+    ((_, share),) = shares(results, group(results.read()), "stripes-and-arrow", "mean-field")
+    assert (share.mean, share.error, share.count) == (pytest.approx(2 / 3), None, 1)
+    assert "| stripes-and-arrow (L=3) | 2 | -3.000 (1.000) |" in markdown(results.path)
+
+
 def test_share_of_models_that_are_trained_otherwise(results: Results) -> None:
     for steps, densities in ((10, [1.0, 2.0]), (20, [0.0, 3.0])):
         model = "mean-field" if steps == 10 else "sghmc"
@@ -117,6 +133,37 @@ def test_share_of_models_that_are_trained_otherwise(results: Results) -> None:
     assert shares(results, group(results.read()), "sghmc", "mean-field") == []
     (row,) = (line for line in markdown(results.path).splitlines() if "| mean-field |" in line)
     assert row.endswith("| mean-field | 1 | 0.500 |  |") and "sghmc" in row
+
+
+def test_of_several_rivals_the_most_alike_is_compared_with(results: Results) -> None:
+    ours = replace(L3, steps=10, learning_rate=0.1)
+    _add(results, "sghmc", 0, -1.0, log_density=[1.0, 2.0], settings=ours)
+    for rate, densities in ((0.1, [0.0, 3.0]), (0.2, [9.0, 9.0])):
+        settings = replace(L3, steps=20, learning_rate=rate)
+        _add(results, "mean-field", 0, -1.0, log_density=densities, settings=settings)
+    names = ("num_layers", "hidden_dim", "hidden_scale")
+    ((_, share),) = shares(results, group(results.read()), "sghmc", "mean-field", names)
+    assert share.mean == 0.5
+
+
+def test_test_points_that_cannot_be_compared_are_said(results: Results) -> None:
+    ours = _add(results, "stripes-and-arrow", 0, -1.0, log_density=[1.0, 2.0])
+    _add(results, "mean-field", 0, -1.0, log_density=[1.0])
+    with pytest.warns(UserWarning, match="of one split have 2 and 1 test points; they are not"):
+        assert "higher log density" not in markdown(results.path)
+    np.savez(results._points_path(ours.key), Y=np.zeros(2))
+    with pytest.warns(UserWarning, match=f"run {ours.key} have no log_density"):
+        assert "higher log density" not in markdown(results.path)
+
+
+def test_a_setting_may_be_a_number_in_one_record_and_text_in_another(results: Results) -> None:
+    for value in ("many", 10, "few"):
+        _add(results, "mean-field", 0, -1.0, settings=replace(L3))
+        lines = results.path.read_text().splitlines()
+        record = json.loads(lines[-1])
+        record["settings"]["steps"], record["key"] = value, str(value)
+        results.path.write_text("\n".join([*lines[:-1], json.dumps(record)]) + "\n")
+    assert [dict(entry.variant)["steps"] for entry in group(results.read())] == [10, "few", "many"]
 
 
 def test_settings_of_training_tell_runs_of_one_model_apart(results: Results) -> None:

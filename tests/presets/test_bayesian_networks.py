@@ -17,6 +17,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_by_name(name: str) -> None:
     assert name in presets.names()
+    assert presets.get(name).description.startswith("A ReLU network with")
     rng = np.random.default_rng(0)
     X = rng.standard_normal([20, 2])
     Y = np.sin(X[:, :1])

@@ -115,6 +115,42 @@ def test_the_papers_own_settings() -> None:
     assert all(isinstance(layer.kernel, gpflow.kernels.Matern52) for layer in model.layers)
 
 
+def test_a_papers_preset_is_built_as_its_settings_say() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    own = Settings(num_inducing=8, hidden_dim=2)
+    for name in ("lindinger2020-mean-field", "meng2024-mean-field", "meng2024-dspp"):
+        usual = presets.build(name, X, X[:, :1], own)
+        model = presets.build(
+            name,
+            X,
+            X[:, :1],
+            replace(
+                own,
+                kernel="matern32",
+                positive_bijector="exp",
+                compute_dtype="float32",
+                inducing_init="greedy",
+            ),
+        )
+        for layer in model.layers:
+            kernel = getattr(layer.kernel, "kernels", [layer.kernel])[0]
+            assert isinstance(kernel, gpflow.kernels.Matern32)
+            assert isinstance(kernel.lengthscales.transform, tfp.bijectors.Exp)
+            if name.startswith("lindinger"):
+                np.testing.assert_allclose(kernel.lengthscales, np.ones(layer.input_dim))
+        assert model.compute_dtype != usual.compute_dtype
+        points = [m.layers[0].inducing_variable.Z.numpy() for m in (usual, model)]
+        assert not np.allclose(*points)
+
+
+def test_a_papers_preset_has_the_layers_asked_for() -> None:
+    name = "lindinger2020-mean-field"
+    assert presets.recommended(name, 30, 2).num_layers == 3
+    assert presets.recommended(name, 30, 2, num_layers=4).num_layers == 4
+    assert presets.recommended("bui2016-gp", 30, 2, num_layers=4).num_layers == 1
+    assert presets.recommended("mean-field", 30, 2).num_layers == 2
+
+
 def test_the_rate_falls_to_a_hundredth() -> None:
     for steps in (1, 50, 1500):
         settings = scheduled(Settings(learning_rate=0.1), steps)

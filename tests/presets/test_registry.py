@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,6 +27,42 @@ def test_settings_are_settings(toy_models: None) -> None:
 def test_a_name_is_given_once(toy_models: None) -> None:
     with pytest.raises(ValueError, match="'toy-a' is registered already"):
         registry.register("toy-a")(registry.get("toy-b").build)
+
+
+def test_a_description_is_one_whole_paragraph(toy_models: None) -> None:
+    def build(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> None:
+        """
+        A model of
+        two lines.
+
+        More of it.
+        """
+
+    registry.register("toy-lines")(build)
+    registry.register("toy-partial")(partial(build))
+    for name in ("toy-lines", "toy-partial"):
+        assert registry.get(name).description == "A model of two lines."
+
+
+@pytest.mark.parametrize(
+    "X, Y, message",
+    [
+        (np.zeros(3), np.zeros([3, 1]), r"X: expected .* \[N, D\], got float64 of shape \(3,\)"),
+        (np.zeros([3, 1]), np.zeros(3), r"Y: expected targets \[N, P\], got float64 of shape"),
+        (np.zeros([3, 1]), np.zeros([2, 1]), "Y: expected 3 rows, as X has, got 2"),
+        ([["a"]], [[1.0]], "X: expected .*, got <U1 of shape"),
+    ],
+)
+def test_data_that_no_model_is_made_of(
+    X: np.ndarray, Y: np.ndarray, message: str, toy_models: None
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        registry.build("toy-a", X, Y)
+
+
+def test_models_are_made_of_lists_and_whole_numbers(toy_models: None) -> None:
+    model = registry.build("toy-a", [[1, 2], [3, 4]], [[0], [1]], Settings(num_inducing=2))
+    assert np.isfinite(model.elbo((np.ones([1, 2]), np.ones([1, 1]))))
 
 
 def test_depth_is_limited_to_what_a_model_can_have(toy_models: None) -> None:
