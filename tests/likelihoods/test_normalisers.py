@@ -147,7 +147,9 @@ def test_functions_without_variance_of_their_own(covariance: np.ndarray) -> None
     with tf.GradientTape() as tape:
         tape.watch([mean, V])
         log_Z = log_normaliser(Softmax(2), X[:1], mean, V, tf.constant([[1]]), 1.0, noise)
-    np.testing.assert_allclose(log_Z, Softmax(2).log_prob(X[:1], mean, tf.constant([[1]])), rtol=1e-6)
+    np.testing.assert_allclose(
+        log_Z, Softmax(2).log_prob(X[:1], mean, tf.constant([[1]])), rtol=1e-6
+    )
     assert all(np.isfinite(slope).all() for slope in tape.gradient(log_Z, [mean, V]))
 
 
