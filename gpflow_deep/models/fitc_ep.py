@@ -83,7 +83,8 @@ class FITCEPDeepGP(DeepGPModel):
         models of several layers.
     :param noise_variance: of each hidden layer, at the start.
     :param seed: of all draws.
-    :raises ValueError: where layers and likelihood do not fit each other, or alpha is not in [0, 1].
+    :raises ValueError: where layers and likelihood do not fit each other, the last layer mixes its GPs
+        (``LinearCoregionalization``), or alpha is not in [0, 1].
     """
 
     layer_type = GPLayer

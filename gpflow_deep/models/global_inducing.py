@@ -66,6 +66,7 @@ class GlobalInducingDeepGP(InducingChainModel):
         the last layer's V and Lambda are far less noisy (see the tests for by how much).
         "analytic_kl" samples the last layer too; for the hidden layers the analytic divergence hardly changes
         the noise. "monte_carlo" is the paper's: it samples everything, log ratios included.
+        ``MultiClass``, whose density is all steps, takes the first alone.
     :param kl_weight: weight of the KL divergences in what training maximises: a number, or a function without
         arguments, which is called where a graph is made, so once in compiled training: let it read a
         ``tf.Variable``. For a schedule :func:`gpflow_deep.training.fit` takes ``tempering``.

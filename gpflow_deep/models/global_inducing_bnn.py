@@ -71,6 +71,7 @@ class GlobalInducingBNN(InducingChainModel):
     :param estimator: of the bound. All three have one expectation. "marginal" (the default) integrates the
         last layer out and takes the divergences given the inducing inputs analytically; "analytic_kl" samples
         the last layer too; "monte_carlo" is the paper's: it samples everything, log ratios included.
+        ``MultiClass``, whose density is all steps, takes the first alone.
     :param kl_weight: weight of the divergences in what training maximises: a number, or a function without
         arguments, which is called where a graph is made, so once in compiled training: let it read a
         ``tf.Variable``. :meth:`elbo` is the bound whatever it is. For a schedule
