@@ -155,7 +155,7 @@ def _clear_of_rounding(K: tf.Tensor) -> tf.Tensor:
     M = tf.cast(tf.shape(K)[-1], tf.float64)
     largest = tf.reduce_max(tf.linalg.diag_part(wide), axis=-1)
     rounding = tf.stop_gradient(M * largest) * np.finfo(K.dtype.as_numpy_dtype).eps
-    return tf.linalg.set_diag(wide, tf.linalg.diag_part(wide) + rounding[..., None])
+    return add_jitter(wide, rounding[..., None, None])
 
 
 def _all_gps(kernel: MultioutputKernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:

@@ -25,7 +25,7 @@ from gpflow.likelihoods import (
     SwitchedLikelihood,
 )
 
-from ..numerics.factorisations import cholesky
+from ..numerics.factorisations import add_jitter, cholesky
 from ..numerics.linalg import standard_deviation
 from .expectations import (
     by_likelihood,
@@ -240,13 +240,12 @@ def _draws_for(likelihood: Likelihood, at: Query) -> tf.Tensor:
 
 def _root(covariance: tf.Tensor) -> tf.Tensor:
     """The Cholesky factors of covariances [N, P, P] that may be singular, to rounding."""
-    dtype = covariance.dtype
+    numbers = np.finfo(covariance.dtype.as_numpy_dtype)
     largest = tf.reduce_max(tf.linalg.diag_part(covariance), axis=-1)
-    floor = largest * covariance.shape[-1] * np.finfo(dtype.as_numpy_dtype).eps
-    floor += np.finfo(dtype.as_numpy_dtype).tiny ** 0.5  # where there is no variance at all
-    jitter = tf.stop_gradient(floor)[:, None, None] * tf.eye(covariance.shape[-1], dtype=dtype)
-    wide = tf.cast(covariance + 4.0 * jitter, tf.float64)
-    return tf.cast(cholesky(wide, "the covariance of a point's functions", {}), dtype)
+    floor = largest * covariance.shape[-1] * numbers.eps
+    floor += numbers.tiny**0.5  # where there is no variance at all
+    jitter = 4.0 * tf.stop_gradient(floor)[:, None, None]
+    return cholesky(add_jitter(covariance, jitter), "the covariance of a point's functions", {})
 
 
 def _by_draws(likelihood: Likelihood, at: Query) -> tf.Tensor:

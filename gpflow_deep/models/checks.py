@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gpflow.likelihoods import Likelihood
 
@@ -10,7 +11,7 @@ from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..validation import check_sequence_of
 
-__all__ = ["check_layers", "check_likelihood"]
+__all__ = ["check_layers", "check_likelihood", "refuse_mixing"]
 
 
 def check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
@@ -39,6 +40,14 @@ def check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
                 f" layer {index}, whose inputs are the values of GPs and no indices."
             )
     return layers
+
+
+def refuse_mixing(layer: Any, name: str = "layers") -> None:
+    """Raise a ValueError where a layer's outputs are mixtures of its GPs (``LinearCoregionalization``)."""
+    if layer.mixing is not None:
+        raise ValueError(
+            f"{name}: expected a kernel that does not mix its GPs, got {type(layer.kernel).__name__}."
+        )
 
 
 def check_likelihood(likelihood: Likelihood, output_dim: int) -> Likelihood:

@@ -13,6 +13,7 @@ from ..layers.covariances import Kuf, prior_variance
 from ..likelihoods.normalisers import noise_variance
 from ..numerics.factorisations import cholesky
 from ..validation import check_inputs, check_number
+from .checks import refuse_mixing
 
 __all__ = ["collapsed_evidence"]
 
@@ -81,10 +82,7 @@ def collapsed_evidence(
 
 
 def _check_fit(layer: GPLayer, X: tf.Tensor, Y: tf.Tensor) -> None:
-    if layer.mixing is not None:
-        raise ValueError(
-            f"layer: expected a kernel that does not mix its GPs, got {type(layer.kernel).__name__}."
-        )
+    refuse_mixing(layer, "layer")
     if layer.input_dim not in (None, X.shape[1]):
         raise ValueError(
             f"data[0]: expected [N, {layer.input_dim}] like the layer's inducing inputs, got {X.shape}."

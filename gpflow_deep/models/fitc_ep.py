@@ -33,6 +33,7 @@ from ..validation import (
     check_positive_number,
 )
 from .base import DeepGPModel, LayerOutput
+from .checks import refuse_mixing
 from .passage import JointPassage, Passage, sample_gaussians, walk
 
 __all__ = ["FITCEPDeepGP", "LayerMoments"]
@@ -112,11 +113,7 @@ class FITCEPDeepGP(DeepGPModel):
             seed=seed,
             name=name,
         )
-        if self.layers[-1].mixing is not None:
-            raise ValueError(
-                "layers: expected a kernel that does not mix its GPs, got"
-                f" {type(self.layers[-1].kernel).__name__}."
-            )
+        refuse_mixing(self.layers[-1])
         self.alpha = check_number(alpha, "alpha", 0.0, 1.0)
         self.full_covariance = check_flag(full_covariance, "full_covariance")
         noise_variance = check_positive_number(noise_variance, "noise_variance")

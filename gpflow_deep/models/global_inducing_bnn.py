@@ -125,16 +125,13 @@ class GlobalInducingBNN(InducingChainModel):
             pseudo_outputs,
             self.seed,
         )
-        if inputs is not None and inputs is not inducing_inputs and not self._uses_inducing_inputs:
+        used = any(uses_inducing_inputs(q) for q in self.inducing_posteriors)
+        if inputs is not None and inputs is not inducing_inputs and not used:
             gpflow.set_trainable(inputs, False)  # else it would be one without a gradient
 
     @property
     def _random_layers(self) -> list[BayesianLayer | GPLayer]:
         return random_layers(self.layers)
-
-    @property
-    def _uses_inducing_inputs(self) -> bool:
-        return any(uses_inducing_inputs(q) for q in self.inducing_posteriors)
 
     @property
     def _input_dim(self) -> int:

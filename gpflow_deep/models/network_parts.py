@@ -30,6 +30,7 @@ from ..posteriors.weights import (
     WeightSpec,
 )
 from ..validation import as_real_array, check_inputs, check_positive_integer
+from .checks import refuse_mixing
 from .global_inducing_parts import check_builders, initialise
 
 __all__ = [
@@ -75,10 +76,7 @@ def connect_layers(
             raise TypeError(f"layers: expected layers of a network below the last, got {layer!r}.")
     if not isinstance(last, (BayesianDense, GPLayer)):
         raise TypeError(f"layers: expected BayesianDense or GPLayer as the last one, got {last!r}.")
-    if last.mixing is not None:
-        raise ValueError(
-            f"layers: expected a kernel that does not mix its GPs, got {type(last.kernel).__name__}."
-        )
+    refuse_mixing(last)
     if isinstance(last, GPLayer) and last.inducing_variable is not None:
         raise ValueError(
             "layers: expected a GPLayer without an inducing variable, as its inducing inputs come through"
