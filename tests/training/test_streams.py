@@ -38,7 +38,9 @@ def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def mapped(folder: Path, mode: Any = "r") -> tuple[np.memmap, np.memmap]:
     """DATA in one file, as views of it."""
-    np.save(folder / "rows.npy", np.hstack(DATA))
+    # Written once: a killed run may still be reading ahead, and reading a mapped file cut short is a crash.
+    if not (folder / "rows.npy").exists():
+        np.save(folder / "rows.npy", np.hstack(DATA))
     rows = np.load(folder / "rows.npy", mmap_mode=mode)
     assert isinstance(rows[:, :2], np.memmap)
     return rows[:, :2], rows[:, 2:]
