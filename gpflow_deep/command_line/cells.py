@@ -12,14 +12,19 @@ __all__ = [
     "date_order",
     "days",
     "found_numbers",
+    "is_binary",
     "is_missing",
     "numbers",
     "seconds",
     "seconds_of_day",
 ]
 
-_NO_LABEL = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
-_MISSING = _NO_LABEL | {"-", ".", "none", "nil", "missing"}
+#: In small letters, as people, spreadsheets, pandas, databases and old C libraries write it.
+_NO_LABEL = frozenset(
+    {"", "?", "na", "n/a", "nan", "-nan", "null", "(null)", "<na>", "\\n"}
+    | {"#n/a", "#n/a n/a", "#na", "-1.#ind", "-1.#qnan", "1.#ind", "1.#qnan"}
+)
+_MISSING = _NO_LABEL | {"-", ".", "none", "nil", "missing", "nat"}
 _TRUE, _FALSE = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
 _DAY = 86_400.0
 #: Two fields of which each may be the day, the year, and perhaps a time.
@@ -28,6 +33,11 @@ _DAY_FIRST, _MONTH_FIRST = "day first", "month first"
 _TIME_OF_DAY = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?\s*(?:([ap])\.?m\.?)?"
 #: What a date may have beside it: a time, and its zone.
 _BESIDE_A_DATE = r"\d{1,2}(?::\d{1,2}){1,2}(?:\.\d+)?(?:\s*[+-]\d{2}:?\d{2})?"
+
+
+def is_binary(cells: pd.Series) -> bool:
+    """Whether cells are bytes, as Parquet has them, of which there is no text."""
+    return bool(pd.api.types.infer_dtype(cells) == "bytes")
 
 
 def is_missing(cells: pd.Series, labels: bool = False) -> pd.Series:

@@ -24,6 +24,7 @@ from .cells import (
     date_order,
     days,
     found_numbers,
+    is_binary,
     is_missing,
     numbers,
     seconds,
@@ -31,9 +32,9 @@ from .cells import (
 )
 from .tables import listed
 
-__all__ = ["Column", "Recipe", "row_number", "written"]
+__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number", "written"]
 
-_MOSTLY = 0.95  # of the cells there are: what so many are, the column is
+MOSTLY = 0.95  # of the cells there are: what so many are, the column is
 _MOST_CATEGORIES = 20
 _ABSENT = "(missing)"
 #: Kinds of which all cells can be read alike.
@@ -138,6 +139,11 @@ class Recipe:
             raise ValueError(
                 f"no column {listed(absent)}. The table has the columns {listed(table.columns)}."
             )
+        for column in self.columns:
+            if is_binary(table[column.name]):
+                raise ValueError(
+                    f"column {column.name!r}: expected a {column.kind}, got binary cells."
+                )
         values = pd.DataFrame({c.name: c.values(table[c.name]) for c in self.columns})
         for column in self.columns:
             wrong = values[column.name].isna() & ~is_missing(table[column.name])
@@ -215,6 +221,11 @@ def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
     return int(label if isinstance(label, Integral) else position) + 1
 
 
+def is_text(different: int, rows: int) -> bool:
+    """Whether cells that differ so often are no categories: few say what others say."""
+    return different > _MOST_CATEGORIES and different > 0.5 * rows
+
+
 def _distinct(names: Iterable[str]) -> list[str]:
     """Each once: what was there before has a number behind it."""
     distinct: dict[str, None] = {}
@@ -229,6 +240,8 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 def _column(name: str, cells: pd.Series) -> Column | str:
     """What a column is, or why it is left out."""
+    if is_binary(cells):
+        return "it is binary: write it as numbers or text"
     missing = is_missing(cells)
     there = cells[~missing]
     if there.empty:
@@ -244,8 +257,8 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     values = booleans(there)
     if values.notna().all():
         return Column(name, "boolean", float(values.mode()[0]), any_missing)
-    notation, values = found_numbers(there, _MOSTLY)
-    if values.notna().mean() >= _MOSTLY:
+    notation, values = found_numbers(there, MOSTLY)
+    if values.notna().mean() >= MOSTLY:
         strange = list(there[values.isna()].unique())
         if strange:
             return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
@@ -260,7 +273,7 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     if values.notna().all():
         return Column(name, "date", float(values.median()), any_missing, order=order or "")
     counts = there.astype(str).str.strip().value_counts()
-    if len(counts) > _MOST_CATEGORIES and len(counts) > 0.5 * len(there):
+    if is_text(len(counts), len(there)):
         return f"it is text of {len(counts)} different values in {len(there)} rows"
     # Who writes "(missing)" means it.
     categories = sorted(

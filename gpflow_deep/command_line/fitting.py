@@ -14,8 +14,8 @@ import pandas as pd
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .cells import found_numbers, is_missing, numbers
-from .columns import Recipe, row_number, written
+from .cells import found_numbers, is_binary, is_missing, numbers
+from .columns import MOSTLY, Recipe, is_text, row_number, written
 from .tables import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
@@ -131,7 +131,8 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
 
     :param cells: of the target, none missing.
     :param task: "regression" or "classification", or "auto".
-    :raises ValueError: for text where numbers were asked for.
+    :raises ValueError: for text where numbers were asked for; under "auto" for numbers with a little text
+        among them, and for text that differs from row to row.
     """
     notation, values = found_numbers(cells)
     is_number = values.notna().all()
@@ -144,6 +145,7 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
         return Task(task, "you say so", *(notation if is_number else ()))
     different = cells.astype(str).str.strip().nunique()
     if not is_number:
+        _refuse_no_classes(cells, different)
         return Task("classification", f"the target is text of {different} values")
     whole = bool((values == values.round()).all())
     if whole and different <= _FEW_VALUES:
@@ -155,6 +157,25 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
     few = f" of {different} values; --task classification takes them for labels" if whole else ""
     why = f"the target is {'whole ' if whole else ''}numbers{few}{written(*notation)}"
     return Task("regression", why, *notation)
+
+
+def _refuse_no_classes(cells: pd.Series, different: int) -> None:
+    """Text is taken for classes, but neither a slip among numbers nor what each row has its own of."""
+    is_number = found_numbers(cells, MOSTLY)[1].notna()
+    if is_number.mean() >= MOSTLY:
+        position = int(np.argmin(is_number))
+        raise ValueError(
+            f"target {cells.name!r}: expected numbers or classes, got numbers, but also"
+            f" {listed(cells[~is_number].unique()[:3])}, first in row {row_number(cells, position)}: correct"
+            " them, leave them empty where they are missing, or take all cells for labels by --task"
+            " classification."
+        )
+    if is_text(different, len(cells)):
+        raise ValueError(
+            f"target {cells.name!r}: expected numbers or classes, got text of {different} different values in"
+            f" {len(cells)} rows, such as {listed(cells.unique()[:3])}: write numbers as such (dates as"
+            " days), or take them for labels by --task classification."
+        )
 
 
 def fit_table(
@@ -179,6 +200,8 @@ def fit_table(
     """
     if target in exclude:
         raise ValueError(f"exclude: expected columns besides the target, got {target!r}.")
+    if is_binary(table[target]):
+        raise ValueError(f"target {target!r}: expected numbers or classes, got binary cells.")
     there = ~is_missing(table[target])
     if task != "regression" and found_numbers(table[target][there])[1].isna().any():
         there = ~is_missing(table[target], labels=True)

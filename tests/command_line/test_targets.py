@@ -1,0 +1,64 @@
+"""Which targets are taken for numbers or classes, and which cells for nothing at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_deep.command_line.cells import is_missing
+from gpflow_deep.command_line.columns import Recipe
+from gpflow_deep.command_line.fitting import fit_table, task_of
+
+
+@pytest.mark.parametrize("slip", ["#DIV/0!", "--", "<0.01", "inf", "\u22121.2"])
+def test_a_slip_makes_no_classes_of_numbers(slip: str) -> None:
+    cells = pd.Series([f"{1.5 * i}" for i in range(100)], index=range(10, 110), name="y")
+    cells[17] = slip
+    told = f"target 'y': expected numbers or classes, got numbers, but also '{slip}', first in row 18: "
+    for task in (task_of, lambda y: fit_table(y.to_frame().assign(x=y.index), "y")):
+        with pytest.raises(ValueError, match=f"{told}.* --task classification"):
+            task(cells)
+    assert task_of(cells, "classification").targets(cells)[7] == slip
+
+
+@pytest.mark.parametrize("form", ["${:,}", "name {}", "{}-02-13"])
+def test_text_that_each_row_has_its_own_of_is_no_class(form: str) -> None:
+    cells = pd.Series([form.format(1000 + i) for i in range(60)], name="y")
+    told = "target 'y': expected numbers or classes, got text of 60 different values in 60 rows, such as"
+    with pytest.raises(ValueError, match=f"{told}.* --task classification"):
+        task_of(cells)
+    assert task_of(cells, "classification").name == "classification"
+    assert task_of(cells[:15]).name == "classification"  # a table too small to tell
+    assert task_of(pd.concat([cells] * 3)).name == "classification"  # each comes again
+
+
+def test_a_text_among_few_numbers_is_a_class() -> None:
+    cells = pd.Series(["1", "2", "other"] * 20)
+    assert task_of(cells).why == "the target is text of 3 values"
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    ["<NA>", "NaT", "-nan", "-NaN", "#NA", "#N/A N/A", "\\N", "(null)", "1.#QNAN", "-1.#IND"],
+)
+def test_marks_of_missing_values_leave_a_column_of_numbers(nothing: str) -> None:
+    cells = pd.Series([nothing, *(f"{1.5 * i}" for i in range(30))])
+    recipe = Recipe.of(pd.DataFrame({"x": cells}), ["x"])
+    assert recipe.columns[0].kind == "number" and recipe.columns[0].missing
+    assert is_missing(cells).sum() == 1
+    assert is_missing(cells, labels=True)[0] == (nothing != "NaT")  # which may be a name
+
+
+def test_binary_cells_are_no_text() -> None:
+    """As Parquet has them: most are no UTF-8."""
+    table = pd.DataFrame({"x": np.arange(30.0), "u": [bytes([255, i]) for i in range(29)] + [None]})
+    recipe = Recipe.of(table, ["x", "u"])
+    assert [column.name for column in recipe.columns] == ["x"]
+    assert recipe.notes[1] == "u: left out, it is binary: write it as numbers or text"
+    with pytest.raises(
+        ValueError, match="target 'u': expected numbers or classes, got binary cells"
+    ):
+        fit_table(table, "u", tell=lambda line: None)
+    with pytest.raises(ValueError, match="column 'x': expected a number, got binary cells"):
+        recipe.inputs(table.assign(x=table["u"]))
