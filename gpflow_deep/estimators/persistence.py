@@ -86,12 +86,13 @@ def save(
     :param notes: more to keep with it, of what JSON has: `load_notes` returns it.
     :raises FileExistsError: as `check_output` says.
     :raises sklearn.exceptions.NotFittedError: where there is nothing to save.
+    :raises ValueError: for labels that a file without pickle cannot keep.
     """
     check_is_fitted(estimator)
     check_output(path, overwrite)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     facts, arrays = _state(estimator)
+    path.parent.mkdir(parents=True, exist_ok=True)
     packed = io.BytesIO()
     np.savez(packed, **arrays)
     metadata = {
@@ -200,10 +201,23 @@ def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.nda
     }
     if isinstance(estimator, DeepGPClassifier):
         facts["object_classes"] = estimator.classes_.dtype == object
-        arrays["classes_"] = np.array(estimator.classes_.tolist())
+        arrays["classes_"] = _plain_labels(estimator.classes_)
     else:
         facts["flat_target"] = estimator._flat_target_
     return facts, arrays
+
+
+def _plain_labels(labels: np.ndarray) -> np.ndarray:
+    """Labels as an array without Python's objects, which would have to be pickled."""
+    if labels.dtype != object:
+        return labels
+    plain = np.array(labels.tolist())
+    if plain.dtype == object or plain.tolist() != labels.tolist():
+        raise ValueError(
+            f"classes_: expected labels of one kind that NumPy has (text, numbers, dates), got"
+            f" {labels.tolist()}, which cannot be saved without pickle."
+        )
+    return plain
 
 
 def _plain(value: Any) -> Any:

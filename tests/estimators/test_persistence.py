@@ -79,6 +79,38 @@ def test_classifiers_keep_their_labels(labels: list, tmp_path: Path) -> None:
     assert load_notes(tmp_path / "fit") == {"more": [1, "x"]}
 
 
+@pytest.fixture(scope="module")
+def classifier() -> DeepGPClassifier:
+    """Of two classes, whose names do not matter to the model."""
+    X, y = _data()
+    return DeepGPClassifier("svgp", **_QUICK).fit(X, y > 3.0)
+
+
+@pytest.mark.parametrize(
+    "kind", ["datetime64[D]", "datetime64[ns]", "datetime64[s]", "int32", "float32", "bool", "S3"]
+)
+def test_labels_come_back_as_they_were(
+    classifier: DeepGPClassifier, kind: str, tmp_path: Path
+) -> None:
+    classifier = copy.copy(classifier)
+    classifier.classes_ = np.array([0, 1]).astype(kind)
+    save(classifier, tmp_path / "fit")
+    again = load(tmp_path / "fit").classes_
+    assert again.dtype == classifier.classes_.dtype
+    np.testing.assert_array_equal(again, classifier.classes_)
+
+
+@pytest.mark.parametrize("labels", [["yes", None], ["1", 2], ["a", "a\0"]])
+def test_labels_that_a_file_cannot_keep_are_refused(
+    classifier: DeepGPClassifier, labels: list, tmp_path: Path
+) -> None:
+    classifier = copy.copy(classifier)
+    classifier.classes_ = np.array(labels, dtype=object)
+    with pytest.raises(ValueError, match="classes_: expected labels of one kind that NumPy has"):
+        save(classifier, tmp_path / "new" / "fit")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_fit_is_replaced_only_when_told(regressor: DeepGPRegressor, tmp_path: Path) -> None:
     save(regressor, tmp_path / "fit")
     with pytest.raises(FileExistsError, match="there is an earlier fit"):
