@@ -114,19 +114,25 @@ class DeepGPEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _fit(
-        self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, num_outputs: int
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weights: np.ndarray | None,
+        num_outputs: int,
+        before: Mapping[str, Any],
     ) -> None:
         """
         :param X: checked inputs [N, D].
         :param Y: targets [N, P], or classes [N, 1].
         :param weights: checked, [N].
         :param num_outputs: columns of the targets, or number of classes.
+        :param before: the estimator's attributes when the call began.
         """
         self._check_parameters()
         self.random_seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         again = self.warm_start and hasattr(self, "members_")
         if again:
-            self._check_shapes_again(X.shape[1], num_outputs)
+            self._check_again(X.shape[1], num_outputs, before)
         classes = self._is_classifier()
         if not again:
             self.input_limits_ = limits_of(X, "X", getattr(self, "feature_names_in_", None))
@@ -152,24 +158,30 @@ class DeepGPEstimator(BaseEstimator):
             )
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """What is fitted is as before where a fit fails or is interrupted."""
+    def _all_or_nothing(self) -> Iterator[Mapping[str, Any]]:
+        """What is fitted is as before, which this gives, where a fit fails or is interrupted."""
         before = dict(self.__dict__)
         try:
-            yield
+            yield before
         except BaseException:
             self.__dict__ = before
             raise
 
-    def _check_shapes_again(self, num_inputs: int, num_outputs: int) -> None:
-        before, outputs = self.members_[0], "classes" if self._is_classifier() else "columns"
-        for name, now, expected, what in (
-            ("X", num_inputs, before.num_inputs, "columns"),
-            ("y", num_outputs, before.num_outputs, outputs),
-        ):
+    def _check_again(self, num_inputs: int, num_outputs: int, before: Mapping[str, Any]) -> None:
+        """A fit that goes on knows columns and classes by their positions: as many, and the same ones."""
+        first, outputs = self.members_[0], "classes" if self._is_classifier() else "columns"
+        compared: list[tuple[str, Any, Any, str]] = [
+            ("X", num_inputs, first.num_inputs, " columns"),
+            ("y", num_outputs, first.num_outputs, f" {outputs}"),
+        ]
+        for name, attribute in (("X", "feature_names_in_"), ("y", "classes_")):
+            now, expected = getattr(self, attribute, None), before.get(attribute)
+            if now is not None and expected is not None:
+                compared.append((name, now.tolist(), expected.tolist(), ""))
+        for name, now, expected, what in compared:
             if now != expected:
                 raise ValueError(
-                    f"{name}: expected {expected} {what}, as in the fit that warm_start goes on from, got"
+                    f"{name}: expected {expected}{what}, as in the fit that warm_start goes on from, got"
                     f" {now}."
                 )
 
@@ -328,9 +340,10 @@ class DeepGPEstimator(BaseEstimator):
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
-        if weights.sum() < _FEWEST_OBSERVATIONS * len(weights):
+        counted = np.count_nonzero(weights)  # a weight of zero leaves its row out
+        if weights.sum() < _FEWEST_OBSERVATIONS * counted:
             warnings.warn(
-                f"sample_weight: {len(weights)} rows are {weights.sum():g} observations in all, of which"
+                f"sample_weight: {counted} rows are {weights.sum():g} observations in all, of which"
                 " little can be learned: a weight says how many observations a row is. Where they are to be"
                 " relative, divide them by their mean.",
                 stacklevel=3,

@@ -41,7 +41,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         :param sample_weight: how many observations each row is, at least 0, [N].
         :raises ValueError: for data or parameters that cannot work.
         """
-        with self._all_or_nothing():
+        with self._all_or_nothing() as before:
             X, y = validate_data(self, X, y, dtype=np.float64)
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)
@@ -55,7 +55,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
                     f" {y[counted][:1].tolist() or 'none'}."
                 )
             codes = encoder.transform(y).astype(np.float64)[:, None]
-            self._fit(X, codes, weights, len(self.classes_))
+            self._fit(X, codes, weights, len(self.classes_), before)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from gpflow_deep import metrics
-from gpflow_deep.metrics.arrays import probability_array
+from gpflow_deep.metrics.arrays import finite_array, probability_array
 from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.validation import check_positive_integer
 
@@ -94,7 +94,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param sample_weight: how many observations each row is, at least 0, [N].
         :raises ValueError: for data or parameters that cannot work.
         """
-        with self._all_or_nothing():
+        with self._all_or_nothing() as before:
             X, y = validate_data(
                 self,
                 X,
@@ -107,7 +107,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             y = np.asarray(y, np.float64)
             self._flat_target_ = y.ndim == 1
             Y = y[:, None] if self._flat_target_ else y
-            self._fit(X, Y, self._checked_weights(sample_weight, X), Y.shape[1])
+            weights = self._checked_weights(sample_weight, X)
+            self._fit(X, Y, weights, Y.shape[1], before)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -160,7 +161,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param X: inputs [N, D].
         :param quantiles: Q probabilities in (0, 1).
         """
-        levels = probability_array(quantiles, "quantiles") if len(quantiles) else np.zeros(0)
+        levels = probability_array(quantiles, "quantiles") if np.size(quantiles) else np.zeros(0)
         mean, variance, values = self._moments_and_quantiles(self._inputs(X), levels)
         shaped = self._shaped(mean), self._shaped(np.sqrt(variance))
         return *shaped, self._shaped(np.moveaxis(values, 0, 1))
@@ -191,7 +192,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param y: targets, [N] or [N, P].
         :raises ValueError: targets of another shape.
         """
-        inputs, Y = self._inputs(X), np.asarray(y, np.float64)
+        inputs, Y = self._inputs(X), finite_array(np.asarray(y, np.float64), "y")
         expected = len(inputs), len(self.scaling_.Y_scale)
         if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):
             raise ValueError(f"y: expected targets of shape {expected}, got {Y.shape}.")

@@ -82,10 +82,14 @@ def test_predictions_agree_with_each_other(regressor: DeepGPRegressor) -> None:
     )
     with pytest.raises(ValueError, match=r"^y: expected targets of shape \(9, 2\), got \(18,\)"):
         regressor.log_density(X, Y.ravel())
+    with pytest.raises(ValueError, match="^y: expected finite values, got 2 NaN"):
+        regressor.log_density(X, np.where(np.arange(9)[:, None] == 3, np.nan, Y))
     quantiles = regressor.predict_quantiles(X, (0.1, 0.5, 0.9))
     assert quantiles.shape == (9, 3, 2) and (np.diff(quantiles, axis=1) > 0.0).all()
     with pytest.raises(ValueError, match="^quantiles: expected a list of numbers in"):
         regressor.predict_quantiles(X, (10, 50, 90))
+    with pytest.raises(ValueError, match="^quantiles: expected a list of numbers in.* got 0.5"):
+        regressor.predict_summary(X, 0.5)  # type: ignore[arg-type]
     draws = regressor.sample_y(X, 4000, random_state=1)
     assert draws.shape == (9, 2, 4000)
     np.testing.assert_array_equal(draws, regressor.sample_y(X, 4000, random_state=1))

@@ -7,6 +7,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -75,6 +76,23 @@ def test_a_further_fit_takes_the_columns_of_the_first() -> None:
         classes.fit(X, np.arange(30) % 3)
 
 
+def test_a_fit_that_goes_on_has_the_same_columns_and_classes() -> None:
+    """Which it knows by their positions: as many others, or in another order, would be taken for them."""
+    X, y = _data()
+    table, labels = pd.DataFrame(X, columns=["age", "income"]), np.where(y > 0.0, "dog", "cat")
+    fitted = DeepGPClassifier(**_QUICK, warm_start=True).fit(table, labels)
+    before = fitted.predict_proba(table)
+    told = r"X: expected \['age', 'income'\], .*warm_start.*, got \['income', 'age'\]"
+    with pytest.raises(ValueError, match=told):
+        fitted.fit(table[["income", "age"]], labels)
+    told = r"y: expected \['cat', 'dog'\], .*warm_start.*, got \['yak', 'zebra'\]"
+    with pytest.raises(ValueError, match=told):
+        fitted.fit(table, np.where(y > 0.0, "zebra", "yak"))
+    np.testing.assert_array_equal(fitted.predict_proba(table), before)
+    assert list(fitted.classes_) == ["cat", "dog"]
+    assert list(fitted.fit(table, labels).feature_names_in_) == ["age", "income"]
+
+
 @pytest.mark.parametrize("model", ["svgp", "gp"])
 def test_a_class_without_weight_has_a_probability(model: str) -> None:
     X, _ = _data(45)
@@ -91,6 +109,15 @@ def test_weights_that_are_no_counts_of_observations() -> None:
         DeepGPRegressor(**_QUICK).fit(X, y, np.full(30, 1.0 / 30.0))
     with pytest.raises(ValueError, match="sample_weight: expected at most 1000000 observations"):
         DeepGPRegressor(**_QUICK | {"model": "dspp"}).fit(X, y, np.full(30, 1e5))
+
+
+def test_rows_of_no_weight_are_no_observations_that_count_too_little() -> None:
+    """As those that a bagging regressor has not drawn."""
+    X, y = _data()
+    drawn = np.bincount([0, 0, 1], minlength=30).astype(float)
+    DeepGPRegressor(**_QUICK)._checked_weights(drawn, X)
+    with pytest.warns(UserWarning, match="sample_weight: 2 rows are 0.03 observations in all"):
+        DeepGPRegressor(**_QUICK)._checked_weights(0.01 * drawn, X)
 
 
 @pytest.mark.parametrize("name", ["likelihood", "num_classes", "validation_fraction"])
