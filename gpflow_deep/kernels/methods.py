@@ -10,11 +10,12 @@ from weakref import WeakKeyDictionary
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
 from ..numerics.stationary import PROFILES, Profile
 
-__all__ = ["has_methods_of", "profile_of", "takes_batches"]
+__all__ = ["has_methods_of", "has_registered_covariances", "profile_of", "takes_batches"]
 
 
 def profile_of(kernel: Kernel) -> Profile | None:
@@ -60,6 +61,19 @@ def _inherits(kind: type, ancestor: type, names: frozenset[str]) -> bool:
     return all(
         inspect.getattr_static(kind, name) is inspect.getattr_static(ancestor, name)
         for name in names
+    )
+
+
+def has_registered_covariances(inducing_variable: InducingVariables, kernel: Kernel) -> bool:
+    """Whether a user registered a function of his own as ``Kuu`` or ``Kuf`` of such a pair."""
+    kinds = type(inducing_variable), type(kernel)
+    functions = (
+        gpflow.covariances.Kuu.dispatch(*kinds),
+        gpflow.covariances.Kuf.dispatch(*kinds, tf.Tensor),
+    )
+    return any(
+        function is not None and function.__module__.partition(".")[0] != "gpflow"
+        for function in functions
     )
 
 

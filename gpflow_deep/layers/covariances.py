@@ -7,7 +7,8 @@ passes over a covariance matrix, in the dtype of the data path; and in float32 K
 where its small eigenvalues live.
 
 Short cuts are for kernels with the methods that GPflow, or this package, gave them
-(:func:`~gpflow_deep.kernels.methods.has_methods_of`); all others are called.
+(:func:`~gpflow_deep.kernels.methods.has_methods_of`); all others are called. Where a user registered
+covariances of his own for inducing variables and a kernel, GPflow's dispatch has the word.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ from gpflow.kernels import (
 
 from ..kernels import StackedStationary
 from ..kernels.independent import latent_kernels
-from ..kernels.methods import has_methods_of, profile_of, takes_batches
+from ..kernels.methods import (
+    has_methods_of,
+    has_registered_covariances,
+    profile_of,
+    takes_batches,
+)
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import squared_distances
 from ..numerics.stationary import Profile, stationary_covariance
@@ -65,8 +71,13 @@ def split_gps(
 ) -> list[tuple[InducingVariables, Kernel]]:
     """
     The inducing variables and kernel of each GP, as GPflow's ``Kuu`` and ``Kuf`` take them: one pair where
-    the GPs share both. A multi-output kernel that has its own way to evaluate its GPs stays one.
+    the GPs share both. A multi-output kernel that has its own way to evaluate its GPs stays one, and so do
+    both where a user registered covariances of all GPs at once.
     """
+    if isinstance(inducing_variable, MultioutputInducingVariables) and has_registered_covariances(
+        inducing_variable, kernel
+    ):
+        return [(inducing_variable, kernel)]
     kernels = latent_kernels(kernel) or [kernel]
     each = [inducing_variable]
     if isinstance(inducing_variable, MultioutputInducingVariables):
@@ -76,7 +87,9 @@ def split_gps(
 
 
 def _as_stationary(inducing_variable: InducingVariables, kernel: Kernel) -> _StationarySum | None:
-    if type(inducing_variable) is not InducingPoints:
+    if type(inducing_variable) is not InducingPoints or has_registered_covariances(
+        inducing_variable, kernel
+    ):
         return None
     parts = kernel.kernels if has_methods_of(kernel, Sum) else [kernel]
     white = [part for part in parts if has_methods_of(part, White)]
@@ -120,7 +133,7 @@ def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> t
             return _stationary(fast.kernel, fast.profile, Z, X)
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
             return tf.cast(_all_gps(kernel, inducing_variable.Z, own), dtype)
-        return tf.cast(gpflow.covariances.Kuf(inducing_variable, kernel, own), dtype)
+        return tf.cast(_dense(gpflow.covariances.Kuf(inducing_variable, kernel, own)), dtype)
 
     return _of_each(covariance, inducing_variable, kernel)
 
@@ -140,11 +153,16 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
             K = _all_gps(kernel, inducing_variable.Z)
         else:
-            K = gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0)
+            K = _dense(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0))
         return _clear_of_rounding(K)
 
     K = _of_each(covariance, inducing_variable, kernel)
     return add_jitter(K, jitter)
+
+
+def _dense(K: tf.Tensor | tf.linalg.LinearOperator) -> tf.Tensor:
+    """GPflow takes operators, too."""
+    return K.to_dense() if isinstance(K, tf.linalg.LinearOperator) else K
 
 
 def _clear_of_rounding(K: tf.Tensor) -> tf.Tensor:

@@ -12,11 +12,14 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
+    InducingPatches,
     InducingPoints,
     InducingVariables,
+    Multiscale,
 )
 from gpflow.kernels import (
     Combination,
+    Convolutional,
     Kernel,
     LinearCoregionalization,
     MultioutputKernel,
@@ -26,12 +29,12 @@ from gpflow.kernels import (
 )
 from gpflow.mean_functions import MeanFunction
 
-from ..kernels.methods import profile_of
+from ..kernels.methods import has_registered_covariances, profile_of
 from ..numerics.factorisations import add_jitter
 from ..numerics.linalg import leading_shape
-from ..validation import check_flag, check_inducing_variable, input_dim
+from ..validation import check_flag, check_inducing_variable
 from .base import Layer
-from .covariances import Kuf, Kuu, batch_covariance, prior_variance
+from .covariances import Kuf, Kuu, batch_covariance, prior_variance, split_gps
 
 __all__ = ["GPLayer", "Projection", "check_inducing_variables"]
 
@@ -108,7 +111,7 @@ class GPLayer(Layer):
         """Dimension of the inputs; ``None`` without inducing variables at inputs."""
         if self.inducing_variable is None:
             return None
-        return input_dim(self.inducing_variable, self.kernel)
+        return _input_dim(self.inducing_variable, self.kernel)
 
     @property
     def own_inducing_variable(self) -> InducingVariables:
@@ -277,6 +280,25 @@ class GPLayer(Layer):
                 f" not fit {at} of dimension {input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
+
+
+def _input_dim(inducing_variable: InducingVariables, kernel: Kernel) -> int | None:
+    """
+    The dimension of the inputs: that of inducing inputs, or of the images that a convolutional kernel takes
+    patches of; ``None`` where neither tells. Of inducing points with covariances that a user registered, only
+    these know whether they are inputs, or features of inputs.
+    """
+    convolutions = [k for k in (kernel, *kernel.submodules) if isinstance(k, Convolutional)]
+    dims = {int(np.prod(k.image_shape)) * k.colour_channels for k in convolutions}
+    patches = InducingPatches if convolutions else ()
+    dims |= {
+        one.Z.shape[1]
+        for one, own_kernel in split_gps(inducing_variable, kernel)
+        if isinstance(one, (InducingPoints, Multiscale))
+        and not isinstance(one, patches)
+        and not has_registered_covariances(one, own_kernel)
+    }
+    return dims.pop() if len(dims) == 1 else None
 
 
 def _check_scales(kernel: Kernel, input_dim: int) -> None:

@@ -29,7 +29,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
-from ..kernels.methods import has_methods_of
+from ..kernels.methods import has_methods_of, has_registered_covariances
 from ..numerics.draws import quasi_normals
 from ..numerics.linalg import squared_distances
 from ..psi_statistics import Gaussian, NoClosedForm, WhiteTerm, psi0, psi1, psi1_slope, psi2
@@ -178,7 +178,10 @@ class _Stacked(NamedTuple):
 def _parts(layer: GPLayer) -> tuple[Sequence[Kernel], Sequence[tf.Tensor]]:
     """The kernels and inducing inputs of a layer's GPs: one pair where they share both."""
     inducing, kernels = zip(*split_gps(layer.own_inducing_variable, layer.kernel))
-    if not all(type(one) is InducingPoints for one in inducing):
+    if not all(
+        type(one) is InducingPoints and not has_registered_covariances(one, kernel)
+        for one, kernel in zip(inducing, kernels)
+    ):
         raise NoClosedForm("Inducing variables that are not at points have no closed form here.")
     return kernels, [tf.convert_to_tensor(one.Z) for one in inducing]
 

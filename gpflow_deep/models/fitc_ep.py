@@ -147,10 +147,7 @@ class FITCEPDeepGP(DeepGPModel):
         :param noise: standard normal draws [S, P] for likelihoods that need them; the model's by default.
         """
         X, Y = self._check_data(data)
-        num_data = self.num_data or X.shape[0] or tf.shape(X)[0]
-        fraction = self.alpha / (
-            num_data if isinstance(num_data, int) else tf.cast(num_data, tf.float64)
-        )
+        fraction = self.alpha / self.num_points(X)
         cavity, site_energies = zip(
             *(
                 self.inducing_posterior.cavity(index, covariance, fraction)
@@ -163,6 +160,13 @@ class FITCEPDeepGP(DeepGPModel):
         log_Z = log_normaliser(self.likelihood, X, mean, covariance, Y, self.alpha, noise)
         sites = tf.cast(tf.add_n(site_energies), log_Z.dtype)
         return tf.reduce_sum(log_Z) * self._scale(tf.shape(X)[0]) + sites
+
+    def num_points(self, X: tf.Tensor) -> int | tf.Tensor:
+        """N of the energy: ``num_data``, which may be a variable, or as many as there are in ``X`` [N, D]."""
+        num_points = X.shape[0] if self.num_data is None else self.num_data
+        if isinstance(num_points, int):
+            return num_points
+        return tf.cast(tf.shape(X)[0] if num_points is None else num_points, tf.float64)
 
     def _prior_covariances(self) -> list[tf.Tensor]:
         """Per layer K_MM with the default jitter, [M, M] or [T, M, M], in float64."""
@@ -220,7 +224,7 @@ class FITCEPDeepGP(DeepGPModel):
             points, or as many as there are inputs.
         """
         X = self._as_matrix(X, "X")
-        weights = self._weights(1.0 - self.alpha / (self.num_data or len(X)) if cavity else 1.0)
+        weights = self._weights(1.0 - self.alpha / self.num_points(X) if cavity else 1.0)
         if noise is None:
             return [
                 LayerMoments(mean[None], cov[None]) for mean, cov in self._match_moments(X, weights)

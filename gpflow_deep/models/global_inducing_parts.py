@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 
+from ..kernels.methods import has_registered_covariances
 from ..layers import GPLayer
 from ..posteriors.layerwise import LayerPosterior
 from ..posteriors.pseudo_observations import PseudoObservations
@@ -39,6 +40,11 @@ def inducing_points(layer: GPLayer) -> TensorType:
         raise ValueError(
             f"layers: expected inducing points shared by all GPs of {layer.name}, got"
             f" {type(inducing_variable).__name__}."
+        )
+    if has_registered_covariances(inducing_variable, layer.kernel):
+        raise ValueError(
+            f"layers: expected inducing points of {layer.name} that are function values, got a Kuu or Kuf"
+            f" that was registered for {type(inducing_variable).__name__} and {type(layer.kernel).__name__}."
         )
     return inducing_variable.Z
 

@@ -54,7 +54,7 @@ class _Moves(tfp.bijectors.Bijector):
     # The gradient of one is the other; TensorFlow's, of a gather from the last axis, is far slower.
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
-        matrices = tf.custom_gradient(lambda x: (self._unpack(x), self._inverse))(x)
+        matrices = tf.custom_gradient(lambda x: (self._unpack(x), self._free_entries))(x)
         matrices.set_shape(self._forward_event_shape(x.shape))
         return matrices
 
@@ -64,6 +64,9 @@ class _Moves(tfp.bijectors.Bijector):
                 f"expected matrices [..., {self._size}, {self._size}], got shape {y.shape}; the q_sqrt [M, T]"
                 " of an SVGP with q_diag=True are the diagonals of such matrices [T, M, M]."
             )
+        return self._free_entries(y)
+
+    def _free_entries(self, y: tf.Tensor) -> tf.Tensor:
         return tf.custom_gradient(lambda y: (self._pack(y), self._forward))(y)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:

@@ -186,7 +186,7 @@ class StochasticEP(_Updates):
     def _new(self, data: RegressionData) -> list[Natural]:
         X, Y = self.model._check_data(data)
         # A tensor: what is compiled would keep a number.
-        num_data = tf.constant(self.model.num_data or len(X), tf.float64)
+        num_data = tf.cast(self.model.num_points(X), tf.float64)
         return self._compiled(X, Y, num_data)
 
     def _targets(self, X: tf.Tensor, Y: tf.Tensor, num_data: tf.Tensor) -> list[Natural]:

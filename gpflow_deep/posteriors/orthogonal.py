@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import Parameter
 from scipy.linalg import block_diag
 
@@ -47,7 +48,7 @@ class Orthogonal(MeanField):
                 f"layers: expected whitened layers of more than {self._first} inducing points."
             )
         self.q_sqrt = [
-            Parameter(q_sqrt.numpy(), transform=PackedTriangular(self._mask(size)))
+            Parameter(q_sqrt.numpy(), transform=_Orthogonal(self._mask(size)))
             for q_sqrt, size in zip(self.q_sqrt, self.num_inducing)
         ]
 
@@ -70,3 +71,24 @@ class Orthogonal(MeanField):
 
     def _dense_mask(self) -> np.ndarray:
         return block_diag(*map(self._mask, self._gp_sizes()))
+
+
+class _Orthogonal(PackedTriangular):
+    """
+    Of factors with no covariance between the first points and the others: one that is assigned and has some,
+    an SVGP's, say, would lose it unseen.
+    """
+
+    def _inverse(self, y: tf.Tensor) -> tf.Tensor:
+        free = super()._inverse(y)
+        lost = tf.linalg.band_part(y, -1, 0) - self._unpack(self._pack(y))
+        is_too_much = tf.reduce_max(tf.abs(lost)) > 1e-6 * tf.reduce_max(tf.abs(y))
+        message = (
+            "q_sqrt: expected no covariance between the first inducing points and the others, which"
+            " orthogonal inducing points have not; MeanField has it."
+        )
+        if not tf.executing_eagerly():
+            tf.debugging.Assert(~is_too_much, [message])
+        elif is_too_much:
+            raise ValueError(message)
+        return free

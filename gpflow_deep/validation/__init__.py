@@ -9,7 +9,6 @@ from .arrays import (
     check_inputs,
     check_noise,
     check_positive_array,
-    input_dim,
 )
 from .numbers import (
     check_choice,
@@ -48,5 +47,4 @@ __all__ = [
     "check_sequence_of",
     "check_share",
     "check_targets",
-    "input_dim",
 ]

@@ -11,13 +11,10 @@ import tensorflow as tf
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
     FallbackSharedIndependentInducingVariables,
-    InducingPatches,
     InducingPoints,
     InducingVariables,
     MultioutputInducingVariables,
-    Multiscale,
 )
-from gpflow.kernels import Convolutional, Kernel
 
 __all__ = [
     "as_draws",
@@ -28,7 +25,6 @@ __all__ = [
     "check_inputs",
     "check_noise",
     "check_positive_array",
-    "input_dim",
     "refuse_merged_values",
 ]
 
@@ -228,19 +224,3 @@ def check_noise(noise: Sequence[Any], shapes: Sequence[Sequence[int | None]]) ->
             f"noise: expected tensors of shapes {expected or 'none'}, got {got or 'none'}."
         )
     return noise
-
-
-def input_dim(inducing_variable: InducingVariables, kernel: Kernel) -> int | None:
-    """
-    The dimension of the inputs: that of inducing inputs, or of the images that a convolutional kernel takes
-    patches of; ``None`` where neither tells.
-    """
-    convolutions = [k for k in (kernel, *kernel.submodules) if isinstance(k, Convolutional)]
-    dims = {int(np.prod(k.image_shape)) * k.colour_channels for k in convolutions}
-    parts: Sequence[InducingVariables] = [inducing_variable]
-    if isinstance(inducing_variable, MultioutputInducingVariables):
-        parts = inducing_variable.inducing_variables
-    at_inputs = [part for part in parts if isinstance(part, (InducingPoints, Multiscale))]
-    patches = InducingPatches if convolutions else ()
-    dims |= {part.Z.shape[1] for part in at_inputs if not isinstance(part, patches)}
-    return dims.pop() if len(dims) == 1 else None

@@ -150,6 +150,100 @@ def test_draws_of_components_are_coherent_over_the_outputs(family: str) -> None:
             np.testing.assert_allclose(actual, joint, atol=0.05 * joint.max())
 
 
+class _Own(Matern32):
+    """A kernel whose methods are GPflow's and whose covariances are registered below."""
+
+
+class _OwnShared(SharedIndependentInducingVariables):
+    """Inducing variables of all GPs with registered covariances."""
+
+
+class _Features(InducingPoints):
+    """Points in the space of what :class:`_Projected` makes of inputs."""
+
+
+class _Projected(Kernel):
+    """A kernel of features of the inputs, as GPflow's notebooks have it with networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.W = SquaredExponential(), RNG.standard_normal((6, 2))
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        return self.base.K(X @ self.W, None if X2 is None else X2 @ self.W)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self.base.K_diag(X @ self.W)
+
+
+@gpflow.covariances.Kuu.register(InducingPoints, _Own)
+def _(iv: InducingPoints, kernel: _Own, *, jitter: float = 0.0) -> tf.Tensor:
+    return kernel(iv.Z) + (0.5 + jitter) * tf.eye(iv.num_inducing, dtype=tf.float64)
+
+
+@gpflow.covariances.Kuu.register(_Features, SquaredExponential)
+def _(
+    iv: _Features, kernel: SquaredExponential, *, jitter: float = 0.0
+) -> tf.linalg.LinearOperator:
+    return tf.linalg.LinearOperatorDiag(tf.fill([iv.num_inducing], kernel.variance + jitter))
+
+
+@gpflow.covariances.Kuf.register(_OwnShared, SharedIndependent, object)
+def _(iv: _OwnShared, kernel: SharedIndependent, X: tf.Tensor) -> tf.Tensor:
+    return 0.5 * kernel.kernel(iv.inducing_variable.Z, X)
+
+
+@gpflow.covariances.Kuu.register(_Features, _Projected)
+def _(iv: _Features, kernel: _Projected, *, jitter: float = 0.0) -> tf.Tensor:
+    return kernel.base(iv.Z) + jitter * tf.eye(iv.num_inducing, dtype=tf.float64)
+
+
+@gpflow.covariances.Kuf.register(_Features, _Projected, object)
+def _(iv: _Features, kernel: _Projected, X: tf.Tensor) -> tf.Tensor:
+    return kernel.base(iv.Z, X @ kernel.W)
+
+
+REGISTERED: dict[str, Callable[[], tuple[Kernel, InducingVariables]]] = {
+    "of a kernel without methods of its own": lambda: (
+        _Own(),
+        InducingPoints(Z.copy()),
+    ),
+    "of all GPs at once": lambda: (
+        SharedIndependent(SquaredExponential(), 2),
+        _OwnShared(InducingPoints(Z.copy())),
+    ),
+    "of points in a space of features": lambda: (_Projected(), _Features(Z[:, :2].copy())),
+}
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_covariances_that_a_user_registered_are_taken(name: str) -> None:
+    kernel, inducing_variable = REGISTERED[name]()
+    num_gps = 2 if isinstance(kernel, SharedIndependent) else 1
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    svgp = gpflow.models.SVGP(kernel, likelihood, inducing_variable, num_latent_gps=num_gps)
+    layer = GPLayer(kernel, inducing_variable, num_gps)
+    model = gd.models.DeepGP([layer], likelihood, gd.posteriors.MeanField)
+    for either in (svgp, model):
+        either.q_mu.assign(np.ones((3, num_gps)))
+    for actual, expected in zip(model.predict_f(IMAGES), svgp.predict_f(IMAGES), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    Y = np.zeros((len(IMAGES), num_gps))
+    np.testing.assert_allclose(model.elbo((IMAGES, Y)), svgp.elbo((IMAGES, Y)), rtol=1e-5)
+
+
+def test_registered_covariances_may_be_operators() -> None:
+    kernel = SquaredExponential(2.0)
+    actual = covariances.Kuu(_Features(Z.copy()), kernel, 1e-3)
+    np.testing.assert_allclose(actual, (2.0 + 1e-3) * np.eye(3))
+
+
+def test_points_that_travel_have_no_registered_covariances() -> None:
+    layers = [GPLayer(_Own(), Z.copy(), 1)]
+    with pytest.raises(ValueError, match="layers: expected inducing points of .* registered for"):
+        gd.models.GlobalInducingDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), Z.copy())
+
+
 def test_inducing_variables_of_an_unknown_kind_are_refused() -> None:
     class Mine(MultioutputInducingVariables):
         num_inducing, shape = 3, (3, 6, 2)

@@ -50,6 +50,15 @@ LAYERS = {
 }
 
 
+class _Halved(SquaredExponential):
+    """A kernel with the methods of GPflow's and a covariance that a user registered."""
+
+
+@gpflow.covariances.Kuf.register(InducingPoints, _Halved, object)
+def _(iv: InducingPoints, kernel: _Halved, X: tf.Tensor) -> tf.Tensor:
+    return 0.5 * kernel(iv.Z, X)
+
+
 def weights(layer: gd.layers.GPLayer) -> tuple[tf.Tensor, tf.Tensor]:
     """Of some posterior."""
     factor = gd.posteriors.TiedFactor([layer])
@@ -180,3 +189,14 @@ def test_small_variances_in_single_precision() -> None:
         assert single.dtype == tf.float32
         np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-6)
     assert float(tf.reduce_max(found[np.float64][1])) < 2e-3
+
+
+def test_registered_covariances_have_no_closed_form() -> None:
+    """Of inputs that are nearly points: what they are at points."""
+    layer = shared(_Halved(1.2, [0.9, 1.4]), "zero")
+    X = tf.constant(RNG.normal(size=(4, D)))
+    A, W = weights(layer)
+    inputs = Gaussian(X, tf.fill([4, D], tf.constant(1e-10, tf.float64)))
+    moments = under_gaussian(layer, inputs, A, W), at_points(layer, X, A, W)
+    for actual, expected in zip(*moments, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)

@@ -157,6 +157,23 @@ def test_orthogonal_points_are_an_svgp_with_independent_halves() -> None:
         q.assign_dense(mean, np.tril(np.ones([7, 7])))
 
 
+def test_orthogonal_points_refuse_covariances_that_they_would_lose() -> None:
+    """An SVGP's values, say; those of their own are taken."""
+    kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1)
+    model = gd.models.OrthogonalSVGP(kernel, likelihood, X[:3], X[3:5])
+    values = np.tril(RNG.uniform(0.1, 1.0, (1, 5, 5)))
+    with pytest.raises(ValueError, match="q_sqrt: expected no covariance between the first"):
+        model.q_sqrt.assign(values)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="MeanField has it"):
+        tf.function(model.q_sqrt.assign)(tf.constant(values))
+    values[:, 3:, :3] = 0.0
+    model.q_sqrt.assign(values)
+    np.testing.assert_array_equal(model.q_sqrt, values)
+    gpflow.utilities.multiple_assign(model, gpflow.utilities.read_values(model))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):  # GPflow's own
+        model.q_sqrt.assign(np.full_like(values, np.nan))
+
+
 @pytest.mark.parametrize(
     ("likelihood", "outputs", "classes"),
     [

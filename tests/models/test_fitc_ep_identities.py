@@ -329,6 +329,21 @@ def test_half_a_million_points_in_single_precision() -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
+def test_number_of_points_may_be_a_variable() -> None:
+    """As of a pipeline whose data grow: what is compiled follows it."""
+    model = fitc()
+    values = gpflow.utilities.read_values(model)
+    model.num_data = tf.Variable(10.0, trainable=False)
+    loss = model.training_loss_closure((X, Y))
+    for number in (len(X), 500):
+        model.num_data.assign(number)
+        plain = fitc(num_data=number)
+        gpflow.utilities.multiple_assign(plain, values)
+        np.testing.assert_allclose(loss(), plain.training_loss((X, Y)), rtol=1e-12)
+        moments = model.propagate(X, cavity=True)[-1], plain.propagate(X, cavity=True)[-1]
+        np.testing.assert_allclose(moments[0].mean, moments[1].mean, rtol=1e-12)
+
+
 # ---------------------------------------------------------------- bad input
 
 

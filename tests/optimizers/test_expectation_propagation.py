@@ -7,6 +7,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import gpflow_deep as gd
 from gpflow_deep.optimizers import ExpectationPropagation, StochasticEP
@@ -50,4 +51,13 @@ def test_number_of_factors_is_the_present_one() -> None:
     sep.propose((X, Y))
     model.num_data = 3000
     (natural,), (expected,) = sep.propose((X, Y)), StochasticEP(model).propose((X, Y))
+    np.testing.assert_array_equal(natural.precision, expected.precision)
+
+
+def test_number_of_factors_may_be_a_variable() -> None:
+    model = make(gpflow.likelihoods.Gaussian(0.1))
+    model.num_data = 3000
+    (expected,) = StochasticEP(model).propose((X, Y))
+    model.num_data = tf.Variable(3000, trainable=False)
+    (natural,) = StochasticEP(model).propose((X, Y))
     np.testing.assert_array_equal(natural.precision, expected.precision)
