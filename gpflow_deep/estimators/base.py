@@ -290,14 +290,16 @@ class DeepGPEstimator(BaseEstimator):
         if member.name not in EXACT:
             return member
         known = int(member.report["rows"])
+        # A forest of these may take as long as the whole fit before.
+        seconds = None if self.time_limit is None else member.report["seconds"]
         most = known if known < trained_on else None
         if member.name == CONSTANT:
-            model, errors = fit_constant(rows, member.settings, self.random_seed_, most)
+            model, errors = fit_constant(rows, member.settings, self.random_seed_, most, seconds)
             return replace(member, model=model, errors=errors)
         model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
         labels = member.labels
         if labels is not None and labels.forest is not None:
-            forest = grow_label_forest(left_out(model), labels.link, self.random_seed_)
+            forest = grow_label_forest(left_out(model), labels.link, self.random_seed_, seconds)
             labels = labels._replace(forest=forest)
         return replace(member, model=model, labels=labels)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +14,7 @@ from gpflow_deep.presets.exact import ExactGP
 from .error_forest import ErrorForest
 from .rows import Mixture, Predicted, Rows
 from .tails import Tails
+from .trees import NoTimeError
 
 __all__ = ["Errors", "calibrate", "left_out", "predicted"]
 
@@ -81,7 +84,11 @@ def predicted(model: ExactGP, rows: Rows) -> Predicted:
 
 
 def calibrate(
-    model: ExactGP, *rows: Predicted, seed: int, forest: bool = True
+    model: ExactGP,
+    *rows: Predicted,
+    seed: int,
+    forest: bool = True,
+    seconds: float | None = None,
 ) -> Tails | ErrorForest:
     """
     The evidence of some rows makes variances that are too small for the others, and errors have heavier tails
@@ -94,7 +101,9 @@ def calibrate(
     :param rows: those to go by.
     :param seed: of the forest's draws.
     :param forest: whether there may be one.
+    :param seconds: for forests: one that would take longer is not tried.
     """
+    started = time.perf_counter()
     known = Predicted(*map(np.concatenate, zip(*rows, strict=True)))
     squares = np.square(known.residuals) / known.variances
     factor, tails = Tails.of(squares, known.weights)
@@ -109,20 +118,27 @@ def calibrate(
     some = order[:_TRIAL_ROWS]
 
     def grow(kind: _Kind, rows: np.ndarray) -> _Tried:
-        forest, densities = ErrorForest.grow(known.take(rows), **kind._asdict(), seed=seed)
+        left = None if seconds is None else started + seconds - time.perf_counter()
+        forest, densities = ErrorForest.grow(
+            known.take(rows), **kind._asdict(), seed=seed, seconds=left
+        )
         there = ~np.isnan(densities)
         gains, counts = (densities - usual[rows])[there], known.weights[rows][there]
         mean = float(np.average(gains, weights=counts))
         squares = np.average(np.square(gains - mean), weights=counts)
         return _Tried(mean, float(np.sqrt(squares / len(gains))), kind, forest)
 
-    tried = [grow(_Kind(False, _LEAF), some)]
-    if np.ptp(known.means) > _CONSTANT:
-        tried.append(grow(_Kind(True, _LEAF), some))
-    tried.append(grow(max(tried).kind._replace(leaf=_LARGER_LEAF), some))
+    tried: list[_Tried] = []
+    with suppress(NoTimeError):
+        tried.append(grow(_Kind(False, _LEAF), some))
+        if np.ptp(known.means) > _CONSTANT:
+            tried.append(grow(_Kind(True, _LEAF), some))
+        tried.append(grow(max(tried).kind._replace(leaf=_LARGER_LEAF), some))
+        if len(some) < len(order):
+            tried = [grow(max(tried).kind, order)]
+    if not tried:
+        return tails
     best = max(tried)
-    if len(some) < len(order):
-        best = grow(best.kind, order)
     return best.forest if best.gain > best.error else tails
 
 

@@ -133,7 +133,7 @@ def fit_exact(
     :param rows: standardised.
     :param settings: name the kernel and the floor of the noise.
     :param seed: of the draw of rows.
-    :param seconds: for the evidence; below ten, of half as many rows.
+    :param seconds: for the evidence; below ten, of half as many rows. As many again for what errors are like.
     :param most_seconds: for it where it still rises fast, as many as `seconds` by default.
     :param forest: whether errors may be described by the inputs.
     :param inputs_may_go: whether lengthscales may be without end: not of labels, nor where others start from
@@ -191,7 +191,7 @@ def fit_exact(
         known = [own]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
-        errors = calibrate(best, *known, seed=seed, forest=forest)
+        errors = calibrate(best, *known, seed=seed, forest=forest, seconds=seconds)
     if settings.compute_dtype == "own":
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
@@ -266,7 +266,11 @@ def left_out_by_parts(
 
 
 def fit_constant(
-    rows: Rows, settings: Settings, seed: int, most: int | None = None
+    rows: Rows,
+    settings: Settings,
+    seed: int,
+    most: int | None = None,
+    seconds: float | None = None,
 ) -> tuple[ExactGP, Errors]:
     """
     A constant, and what errors of it are like.
@@ -275,10 +279,12 @@ def fit_constant(
     :param settings: name the floor of the noise.
     :param seed: of the draws of rows.
     :param most: how many rows, drawn at random, the errors are of; all by default.
+    :param seconds: for these.
     """
     model = _model(CONSTANT, rows, settings, seed)
     some = np.random.default_rng(seed).permutation(len(rows.X))[:most]
-    return model, calibrate(model, predicted(model, rows.take(some)), seed=seed)
+    errors = calibrate(model, predicted(model, rows.take(some)), seed=seed, seconds=seconds)
+    return model, errors
 
 
 def most_rows(seconds: float | None) -> int:

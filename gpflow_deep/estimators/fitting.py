@@ -64,7 +64,8 @@ def fit_family(
     :param steps: of training, with a schedule to match; by default those of the settings, or as many as the
         time allows.
     :param given: settings that stay as they are, whatever the schedule says.
-    :param seconds: not to be exceeded, but by an exact GP that still gains much.
+    :param seconds: not to be exceeded, but by an exact GP that still gains much; the link and the forest of
+        one may take as many each.
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
     :param of_labels: that a model of classes starts from without such a fit; some rows tell one by default.
@@ -85,7 +86,7 @@ def fit_family(
         most = len(train.X)
         if most_rows(seconds) < most_rows(None):
             most = min(most, most_rows(None))
-        model, errors = fit_constant(train, settings, seed, most)
+        model, errors = fit_constant(train, settings, seed, most, seconds)
         report: dict[str, float] = {"rows": most}
     elif name in EXACT:
         is_of_labels = settings.likelihood in CLASSES
@@ -101,8 +102,9 @@ def fit_family(
         )
         if is_of_labels:
             known = left_out(model)
-            link = link_of(left_out_by_parts(model, known, 2, seed, seconds))
-            labels = Labels(link, grow_label_forest(known, link, seed) if forest else None)
+            link = link_of(left_out_by_parts(model, known, 2, seed, seconds), seconds)
+            grown = grow_label_forest(known, link, seed, seconds) if forest else None
+            labels = Labels(link, grown)
         report = {"rows": int(model.inputs.shape[0])}
     else:
         if not preset.weights:

@@ -51,14 +51,22 @@ class LabelForest(Forest):
 
     @classmethod
     def grow(
-        cls, rows: Labelled, *, predicted: bool, leaf: int, seed: int
+        cls,
+        rows: Labelled,
+        *,
+        predicted: bool,
+        leaf: int,
+        seed: int,
+        seconds: float | None = None,
     ) -> tuple[LabelForest, Gain]:
         """
         :param rows: whose classes are known.
         :param predicted: whether probabilities are inputs, too.
         :param leaf: least number of rows of one.
         :param seed: of the draws of rows.
+        :param seconds: for its trees.
         :return: the forest, and what it gains.
+        :raises NoTimeError: where the trees would take longer.
         """
         rng = np.random.default_rng(seed)
         inputs = np.hstack([rows.X, rows.probabilities]) if predicted else rows.X
@@ -68,7 +76,7 @@ class LabelForest(Forest):
                 min_samples_leaf=leaf, max_features="sqrt", random_state=seed
             )
 
-        trees, leaves = grow_trees(make, inputs, rows.codes, rows.weights, rng)
+        trees, leaves = grow_trees(make, inputs, rows.codes, rows.weights, rng, seconds)
         num_classes = rows.probabilities.shape[1]
         counts = np.zeros([*trees.features.shape, num_classes], np.float32)
         for t, own in enumerate(leaves):
@@ -76,13 +84,16 @@ class LabelForest(Forest):
         judged, unseen = unseen_rows(leaves, len(inputs), rng)
         there = np.flatnonzero(unseen.any(axis=0))
         judged, unseen = judged[there], unseen[:, there]
-        before, codes = rows.probabilities[judged], rows.codes[judged][:, None]
-        counted = _at(counts, trees.leaves(inputs[judged]))
-        usual = np.log(np.take_along_axis(before, codes, axis=1)[:, 0])
+        # Of the own class only: of all they would be a number for each tree, row and class.
+        own_class = rows.codes[judged]
+        before = rows.probabilities[judged, own_class]
+        nodes, each = trees.leaves(inputs[judged]), np.arange(len(counts))[:, None]
+        counted, totals = counts[each, nodes, own_class], counts.sum(axis=-1)[each, nodes]
+        share = unseen / unseen.sum(axis=0)
         best: tuple[float, float, np.ndarray] = -np.inf, 0.0, np.zeros(0)
         for prior in _PRIOR_COUNTS:
-            after = _posterior(counted, before, prior, unseen)
-            gains = np.log(np.take_along_axis(after, codes, axis=1)[:, 0]) - usual
+            after = np.sum(share * _posterior(counted, totals, before, prior), axis=0)
+            gains = np.log(after) - np.log(before)
             mean = float(np.average(gains, weights=rows.weights[judged]))
             if mean > best[0]:
                 best = mean, prior, gains
@@ -108,8 +119,10 @@ class LabelForest(Forest):
         :param variances: of the labels, [N, 1].
         """
         inputs = np.hstack([X, probabilities]) if self.predicted else X
-        counted = _at(self.counts, self.trees.leaves(inputs))
-        after = _posterior(counted, probabilities, float(self.prior))
+        nodes = self.trees.leaves(inputs)
+        counted = self.counts[np.arange(len(nodes))[:, None], nodes]
+        totals = counted.sum(axis=-1, keepdims=True)
+        after = _posterior(counted, totals, probabilities, float(self.prior)).mean(axis=0)
         return probabilities + self.share(X, variances) * (after - probabilities)
 
     @classmethod
@@ -128,20 +141,9 @@ class LabelForest(Forest):
         return forest
 
 
-def _at(counts: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Of the leaves [T, N] that rows end in: [T, N, C]."""
-    counted: np.ndarray = counts[np.arange(len(nodes))[:, None], nodes]
-    return counted
-
-
 def _posterior(
-    counted: np.ndarray, before: np.ndarray, prior: float, unseen: np.ndarray | None = None
+    counted: np.ndarray, totals: np.ndarray, before: np.ndarray, prior: float
 ) -> np.ndarray:
-    """The average of the trees, of those that rows are new to if that is known [T, N]."""
-    totals = counted.sum(axis=-1, keepdims=True)
-    each = (counted + prior * before) / (totals + prior)
-    if unseen is None:
-        return each.mean(axis=0)
-    share = unseen / unseen.sum(axis=0)
-    after: np.ndarray = np.einsum("tn,tnc->nc", share, each)
-    return after
+    """Probabilities by each tree, of classes counted among so many, whose prior is worth so many."""
+    posterior: np.ndarray = (counted + prior * before) / (totals + prior)
+    return posterior

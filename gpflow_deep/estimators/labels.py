@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from scipy.special import ndtr, softmax
 
 from gpflow_deep.likelihoods import probit
@@ -15,12 +17,14 @@ from gpflow_deep.numerics.draws import quasi_normals
 
 from .label_forest import Gain, LabelForest, Labelled
 from .rows import Predicted
+from .trees import NoTimeError
 
 __all__ = ["Labels", "Link", "class_probabilities", "grow_label_forest", "link_of"]
 
 _DRAWS, _LEAST_DRAWS = 128, 16  # of the functions at each row: of one component, of each of many
 _FEWER_DRAWS = 32  # to learn by
 _FLOOR = 1e-3  # GPflow's link keeps probabilities off 0 and 1
+_MOST_NUMBERS = 2**22  # of draws, rows and classes at a time
 _ITERATIONS = 200
 _FEWEST_ROWS = 100  # that a forest is grown on
 _LEAVES = (1, 10)  # least rows of one
@@ -71,7 +75,12 @@ class Link(NamedTuple):
 
     @classmethod
     def of(
-        cls, means: np.ndarray, variances: np.ndarray, codes: np.ndarray, weights: np.ndarray
+        cls,
+        means: np.ndarray,
+        variances: np.ndarray,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        seconds: float | None = None,
     ) -> Link:
         """
         The most probable one of some rows, predicted without their own labels. Slope and width have a
@@ -81,14 +90,23 @@ class Link(NamedTuple):
         :param variances: of the labels [N, 1].
         :param codes: number of the class, [N].
         :param weights: how many observations each row is, [N].
+        :param seconds: not to be exceeded.
         """
+        started = time.perf_counter()
         T = means.shape[1]
         draws = tf.constant(quasi_normals(_FEWER_DRAWS, [T], 0)[0], tf.float64)
-        m, v, w = (tf.constant(array, tf.float64) for array in (means, variances, weights))
-        own = tf.one_hot(codes, max(T, 2), dtype=tf.float64)
+        number = -(-_FEWER_DRAWS * means.size // _MOST_NUMBERS)
+        rows = (means, variances, codes, weights)
+        parts = [
+            [tf.constant(array) for array in part]
+            for part in zip(*(np.array_split(array, number) for array in rows), strict=True)
+        ]
 
-        @tf.function(autograph=False)
-        def loss_and_gradient(parameters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        @tf.function(autograph=False, reduce_retracing=True)
+        def loss_and_gradient(
+            parameters: tf.Tensor, m: tf.Tensor, v: tf.Tensor, codes: tf.Tensor, w: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            own = tf.one_hot(codes, max(T, 2), dtype=tf.float64)
             with tf.GradientTape() as tape:
                 tape.watch(parameters)
                 slope, width, offsets = tf.exp(parameters[0]), tf.exp(parameters[1]), parameters[2:]
@@ -103,16 +121,25 @@ class Link(NamedTuple):
                     probability = tf.reduce_mean(tf.reduce_sum(own * each, axis=-1), axis=0)
                 prior = tf.square(parameters - tf.constant([1.0] + [0.0] * (T + 1), tf.float64))
                 fit = tf.reduce_sum(w * tf.math.log(probability))
-                loss = 0.5 * tf.reduce_sum(prior) - fit
+                loss = 0.5 / number * tf.reduce_sum(prior) - fit
             return loss, tape.gradient(loss, parameters)
 
         def function(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-            loss, gradient = loss_and_gradient(tf.constant(parameters))
-            return float(loss), gradient.numpy()
+            found = [loss_and_gradient(tf.constant(parameters), *part) for part in parts]
+            return sum(float(loss) for loss, _ in found), sum(g.numpy() for _, g in found)
 
-        start = np.concatenate([[1.0], np.zeros(T + 1)])
-        options = {"maxiter": _ITERATIONS}
-        found = minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
+        def stop_in_time(intermediate_result: OptimizeResult) -> None:
+            if seconds is not None and time.perf_counter() - started > seconds:
+                raise StopIteration
+
+        found = minimize(
+            function,
+            np.concatenate([[1.0], np.zeros(T + 1)]),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _ITERATIONS},
+            callback=stop_in_time,
+        ).x
         return cls(float(np.exp(found[0])), float(np.exp(found[1])), tuple(found[2:].tolist()))
 
 
@@ -162,14 +189,17 @@ class Labels(NamedTuple):
         return cls(Link(slope, width, tuple(offsets)), forest)
 
 
-def link_of(known: Predicted) -> Link:
+def link_of(known: Predicted, seconds: float | None = None) -> Link:
     """
     :param known: labels, each predicted from the others.
+    :param seconds: not to be exceeded.
     """
-    return Link.of(known.means, known.variances, _codes(known), known.weights)
+    return Link.of(known.means, known.variances, _codes(known), known.weights, seconds)
 
 
-def grow_label_forest(known: Predicted, link: Link, seed: int) -> LabelForest | None:
+def grow_label_forest(
+    known: Predicted, link: Link, seed: int, seconds: float | None = None
+) -> LabelForest | None:
     """
     A forest that starts from the probabilities that there are, where trees predict rows that they were not
     grown on more than two standard errors better than these.
@@ -177,7 +207,9 @@ def grow_label_forest(known: Predicted, link: Link, seed: int) -> LabelForest | 
     :param known: labels, each predicted from the others.
     :param link: from their values to probabilities.
     :param seed: of the draws of rows.
+    :param seconds: for it: one that would take longer is not tried.
     """
+    started = time.perf_counter()
     known = known.one_by_one()
     if len(known.X) < _FEWEST_ROWS:
         return None
@@ -187,13 +219,18 @@ def grow_label_forest(known: Predicted, link: Link, seed: int) -> LabelForest | 
     small, large = _LEAVES
 
     def grow(predicted: bool, leaf: int) -> tuple[LabelForest, Gain]:
-        return LabelForest.grow(rows, predicted=predicted, leaf=leaf, seed=seed)
+        left = None if seconds is None else started + seconds - time.perf_counter()
+        return LabelForest.grow(rows, predicted=predicted, leaf=leaf, seed=seed, seconds=left)
 
-    tried = [grow(False, small), grow(True, small)]
-    best, _ = max(tried, key=_gain)
-    tried.append(grow(best.predicted, large))
-    best, judged = max(tried, key=_gain)
-    return best if judged.gain > _ERRORS * judged.error else None
+    best: tuple[LabelForest, Gain] | None = None
+    with suppress(NoTimeError):
+        best = grow(False, small)
+        best = max(best, grow(True, small), key=_gain)
+        best = max(best, grow(best[0].predicted, large), key=_gain)
+    if best is None:
+        return None
+    forest, judged = best
+    return forest if judged.gain > _ERRORS * judged.error else None
 
 
 def _codes(known: Predicted) -> np.ndarray:

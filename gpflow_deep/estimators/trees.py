@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 
-__all__ = ["Forest", "Leaves", "Trees", "grow_trees", "limits_of", "unseen_rows"]
+__all__ = ["Forest", "Leaves", "NoTimeError", "Trees", "grow_trees", "limits_of", "unseen_rows"]
 
 _NUM_TREES = 64
 _MOST_ROWS = 5000  # of a tree, and to judge by
 _NEARLY_ALL = 0.99  # of the rows
 
 _Forest = TypeVar("_Forest", bound="Forest")
+
+
+class NoTimeError(Exception):
+    """A forest would take longer than there is time for."""
 
 
 class Trees(NamedTuple):
@@ -72,6 +77,7 @@ def grow_trees(
     targets: np.ndarray,
     weights: np.ndarray,
     rng: np.random.Generator,
+    seconds: float | None = None,
 ) -> tuple[Trees, list[Leaves]]:
     """
     Trees that are grown on draws of the rows with replacement (Breiman 2001, "Random forests").
@@ -81,6 +87,8 @@ def grow_trees(
     :param targets: as the trees take them.
     :param weights: how many observations each row is, [N].
     :param rng: of the draws.
+    :param seconds: that all of them may take.
+    :raises NoTimeError: where the first tree tells that they would take longer.
     """
     inputs = inputs.astype(np.float32)  # as scikit-learn does
     shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
@@ -93,7 +101,13 @@ def grow_trees(
         tree = make(seed).fit(inputs[own], targets[own], counts).tree_
         return tree, Leaves(own, counts, tree.apply(inputs[own]))
 
-    grown = Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws)
+    started = time.perf_counter()
+    grown = [grow(*draws[0])]
+    if seconds is not None:
+        taken = time.perf_counter() - started
+        if taken * _NUM_TREES / min(effective_n_jobs(-1), _NUM_TREES) > seconds:
+            raise NoTimeError
+    grown += Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws[1:])
     size = max(tree.node_count for tree, _ in grown)
     features = np.full([_NUM_TREES, size], -1, np.int32)
     thresholds = np.zeros([_NUM_TREES, size])

@@ -170,6 +170,17 @@ def test_a_forest_is_taken_where_errors_depend_on_inputs() -> None:
         assert isinstance(errors, kind)
 
 
+def test_a_forest_that_takes_too_long_is_left_out() -> None:
+    """Of a fit in next to no time; in time it is the one that there is without a limit."""
+    rows = _rows(300, lambda x: np.where(x > 0, 0.5, 0.02))
+    kinds, options = {}, dict(validation_fraction=0.0, random_state=0)
+    for seconds in (1e-6, 60.0, None):
+        model = DeepGPRegressor("constant", time_limit=seconds, **options)
+        kinds[seconds] = model.fit(rows.X, rows.Y[:, 0]).members_[0].errors
+    assert isinstance(kinds[1e-6], Tails) and isinstance(kinds[None], ErrorForest)
+    np.testing.assert_array_equal(kinds[60.0].means, kinds[None].means)
+
+
 def test_errors_that_the_predictions_tell_of() -> None:
     """The deviation grows with what is predicted, and with the predicted deviation."""
     rng = np.random.default_rng(0)

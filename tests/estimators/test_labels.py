@@ -20,6 +20,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from gpflow_deep.estimators import DeepGPClassifier, load
+from gpflow_deep.estimators import labels as labels_module
 from gpflow_deep.estimators.calibration import left_out
 from gpflow_deep.estimators.evidence import fit_exact, left_out_by_parts
 from gpflow_deep.estimators.label_forest import LabelForest, Labelled
@@ -81,6 +82,29 @@ def test_link_of_two_classes_is_the_most_probable_one() -> None:
     link = Link.of(means, variances, codes, weights)
     found = [np.log(link.slope), np.log(link.width), link.offsets[0]]
     np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_link_of_many_classes_takes_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no longer than there is time for."""
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(size=(61, 5)), rng.uniform(0.0, 0.3, size=(61, 1))
+    rows = means, variances, np.argmax(means + rng.normal(size=(61, 5)), axis=1), np.ones(61)
+    whole = Link.of(*rows)
+    monkeypatch.setattr(labels_module, "_MOST_NUMBERS", 32 * 5 * 20)
+    found = Link.of(*rows)
+    np.testing.assert_allclose([*found[:2], *found[2]], [*whole[:2], *whole[2]], atol=1e-4)
+    early = Link.of(*rows, seconds=0.0)
+    assert np.isfinite([*early[:2], *early[2]]).all() and abs(early.slope - whole.slope) > 1e-3
+
+
+def test_a_forest_of_labels_that_takes_too_long_is_left_out() -> None:
+    X, y = _rules(300, 0)
+    model = build(
+        "gp", X, y[:, None].astype(float), recommended("gp", 300, 5, likelihood="softmax")
+    )
+    known, link = left_out(model), Link(2.0, 1.0, (0.0, 0.0, 0.0))
+    assert grow_label_forest(known, link, 0, seconds=0.0) is None
+    assert grow_label_forest(known, link, 0, seconds=60.0) is not None
 
 
 def test_probabilities_are_averages_of_the_softmax() -> None:
