@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -14,7 +13,7 @@ from gpflow_deep.presets.exact import ExactGP
 from .error_forest import ErrorForest
 from .rows import Mixture, Predicted, Rows
 from .tails import Tails
-from .trees import NoTimeError
+from .trees import NoTimeError, deadline_in
 
 __all__ = ["Errors", "calibrate", "left_out", "predicted"]
 
@@ -103,7 +102,7 @@ def calibrate(
     :param forest: whether there may be one.
     :param seconds: for forests: one that would take longer is not tried.
     """
-    started = time.perf_counter()
+    deadline = deadline_in(seconds)
     known = Predicted(*map(np.concatenate, zip(*rows, strict=True)))
     squares = np.square(known.residuals) / known.variances
     factor, tails = Tails.of(squares, known.weights)
@@ -118,9 +117,8 @@ def calibrate(
     some = order[:_TRIAL_ROWS]
 
     def grow(kind: _Kind, rows: np.ndarray) -> _Tried:
-        left = None if seconds is None else started + seconds - time.perf_counter()
         forest, densities = ErrorForest.grow(
-            known.take(rows), **kind._asdict(), seed=seed, seconds=left
+            known.take(rows), **kind._asdict(), seed=seed, deadline=deadline
         )
         there = ~np.isnan(densities)
         gains, counts = (densities - usual[rows])[there], known.weights[rows][there]

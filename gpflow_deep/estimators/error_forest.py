@@ -44,17 +44,17 @@ class ErrorForest(Forest):
         predicted: bool,
         leaf: int,
         seed: int,
-        seconds: float | None = None,
+        deadline: float = np.inf,
     ) -> tuple[ErrorForest, np.ndarray]:
         """
         :param rows: whose errors, in units of the predictions' deviations, are of usual size one.
         :param predicted: whether predictions are inputs, too.
         :param leaf: least number of rows of one.
         :param seed: of the draws of rows.
-        :param seconds: for its trees.
+        :param deadline: of its trees.
         :return: the forest, and log densities of rows by the trees that were not grown on them, [N]; NaN
             where there are none.
-        :raises NoTimeError: where the trees would take longer.
+        :raises NoTimeError: where the trees would not meet it.
         """
         rng = np.random.default_rng(seed)
         weights, errors = rows.weights, rows.residuals / np.sqrt(rows.variances)
@@ -65,7 +65,7 @@ class ErrorForest(Forest):
         def make(seed: int) -> DecisionTreeRegressor:
             return DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)
 
-        trees, leaves = grow_trees(make, inputs, errors, weights, rng, seconds)
+        trees, leaves = grow_trees(make, inputs, errors, weights, rng, deadline)
         shape = (*trees.features.shape, errors.shape[1])
         means, variances = np.zeros(shape), np.zeros(shape)
         for t, own in enumerate(leaves):

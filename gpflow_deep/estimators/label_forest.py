@@ -57,16 +57,16 @@ class LabelForest(Forest):
         predicted: bool,
         leaf: int,
         seed: int,
-        seconds: float | None = None,
+        deadline: float = np.inf,
     ) -> tuple[LabelForest, Gain]:
         """
         :param rows: whose classes are known.
         :param predicted: whether probabilities are inputs, too.
         :param leaf: least number of rows of one.
         :param seed: of the draws of rows.
-        :param seconds: for its trees.
+        :param deadline: of its trees.
         :return: the forest, and what it gains.
-        :raises NoTimeError: where the trees would take longer.
+        :raises NoTimeError: where the trees would not meet it.
         """
         rng = np.random.default_rng(seed)
         inputs = np.hstack([rows.X, rows.probabilities]) if predicted else rows.X
@@ -76,7 +76,7 @@ class LabelForest(Forest):
                 min_samples_leaf=leaf, max_features="sqrt", random_state=seed
             )
 
-        trees, leaves = grow_trees(make, inputs, rows.codes, rows.weights, rng, seconds)
+        trees, leaves = grow_trees(make, inputs, rows.codes, rows.weights, rng, deadline)
         num_classes = rows.probabilities.shape[1]
         counts = np.zeros([*trees.features.shape, num_classes], np.float32)
         for t, own in enumerate(leaves):

@@ -17,7 +17,7 @@ from gpflow_deep.numerics.draws import quasi_normals
 
 from .label_forest import Gain, LabelForest, Labelled
 from .rows import Predicted
-from .trees import NoTimeError
+from .trees import NoTimeError, deadline_in
 
 __all__ = ["Labels", "Link", "class_probabilities", "grow_label_forest", "link_of"]
 
@@ -92,7 +92,7 @@ class Link(NamedTuple):
         :param weights: how many observations each row is, [N].
         :param seconds: not to be exceeded.
         """
-        started = time.perf_counter()
+        deadline = deadline_in(seconds)
         T = means.shape[1]
         draws = tf.constant(quasi_normals(_FEWER_DRAWS, [T], 0)[0], tf.float64)
         number = -(-_FEWER_DRAWS * means.size // _MOST_NUMBERS)
@@ -129,7 +129,7 @@ class Link(NamedTuple):
             return sum(float(loss) for loss, _ in found), sum(g.numpy() for _, g in found)
 
         def stop_in_time(intermediate_result: OptimizeResult) -> None:
-            if seconds is not None and time.perf_counter() - started > seconds:
+            if time.perf_counter() > deadline:
                 raise StopIteration
 
         found = minimize(
@@ -209,7 +209,7 @@ def grow_label_forest(
     :param seed: of the draws of rows.
     :param seconds: for it: one that would take longer is not tried.
     """
-    started = time.perf_counter()
+    deadline = deadline_in(seconds)
     known = known.one_by_one()
     if len(known.X) < _FEWEST_ROWS:
         return None
@@ -219,8 +219,7 @@ def grow_label_forest(
     small, large = _LEAVES
 
     def grow(predicted: bool, leaf: int) -> tuple[LabelForest, Gain]:
-        left = None if seconds is None else started + seconds - time.perf_counter()
-        return LabelForest.grow(rows, predicted=predicted, leaf=leaf, seed=seed, seconds=left)
+        return LabelForest.grow(rows, predicted=predicted, leaf=leaf, seed=seed, deadline=deadline)
 
     best: tuple[LabelForest, Gain] | None = None
     with suppress(NoTimeError):

@@ -10,7 +10,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-__all__ = ["Forest", "Leaves", "NoTimeError", "Trees", "grow_trees", "limits_of", "unseen_rows"]
+__all__ = [
+    "Forest",
+    "Leaves",
+    "NoTimeError",
+    "Trees",
+    "deadline_in",
+    "grow_trees",
+    "limits_of",
+    "unseen_rows",
+]
 
 _NUM_TREES = 64
 _MOST_ROWS = 5000  # of a tree, and to judge by
@@ -21,6 +30,11 @@ _Forest = TypeVar("_Forest", bound="Forest")
 
 class NoTimeError(Exception):
     """A forest would take longer than there is time for."""
+
+
+def deadline_in(seconds: float | None) -> float:
+    """The moment, of :func:`time.perf_counter`, in so many seconds; never where they are not limited."""
+    return np.inf if seconds is None else time.perf_counter() + seconds
 
 
 class Trees(NamedTuple):
@@ -77,7 +91,7 @@ def grow_trees(
     targets: np.ndarray,
     weights: np.ndarray,
     rng: np.random.Generator,
-    seconds: float | None = None,
+    deadline: float = np.inf,
 ) -> tuple[Trees, list[Leaves]]:
     """
     Trees that are grown on draws of the rows with replacement (Breiman 2001, "Random forests").
@@ -87,8 +101,8 @@ def grow_trees(
     :param targets: as the trees take them.
     :param weights: how many observations each row is, [N].
     :param rng: of the draws.
-    :param seconds: that all of them may take.
-    :raises NoTimeError: where the first tree tells that they would take longer.
+    :param deadline: for all of them.
+    :raises NoTimeError: where the first tree tells that they would not meet it.
     """
     inputs = inputs.astype(np.float32)  # as scikit-learn does
     shares = None if np.ptp(weights) == 0.0 else weights / weights.sum()
@@ -103,10 +117,9 @@ def grow_trees(
 
     started = time.perf_counter()
     grown = [grow(*draws[0])]
-    if seconds is not None:
-        taken = time.perf_counter() - started
-        if taken * _NUM_TREES / min(effective_n_jobs(-1), _NUM_TREES) > seconds:
-            raise NoTimeError
+    taken = time.perf_counter() - started
+    if started + taken * _NUM_TREES / min(effective_n_jobs(-1), _NUM_TREES) > deadline:
+        raise NoTimeError
     grown += Parallel(n_jobs=-1, prefer="threads")(delayed(grow)(*draw) for draw in draws[1:])
     size = max(tree.node_count for tree, _ in grown)
     features = np.full([_NUM_TREES, size], -1, np.int32)

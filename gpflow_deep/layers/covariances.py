@@ -52,6 +52,7 @@ __all__ = [
     "Kuu",
     "batch_covariance",
     "covariance_matrix",
+    "has_values_at_points",
     "local_covariances",
     "prior_variance",
     "split_gps",
@@ -86,10 +87,14 @@ def split_gps(
     return list(zip(each * (size // len(each)), [*kernels] * (size // len(kernels))))
 
 
+def has_values_at_points(inducing_variable: InducingVariables, kernel: Kernel) -> bool:
+    """Whether inducing outputs are a GP's values at inducing inputs, with the kernel's own covariances."""
+    is_points = type(inducing_variable) is InducingPoints
+    return is_points and not has_registered_covariances(inducing_variable, kernel)
+
+
 def _as_stationary(inducing_variable: InducingVariables, kernel: Kernel) -> _StationarySum | None:
-    if type(inducing_variable) is not InducingPoints or has_registered_covariances(
-        inducing_variable, kernel
-    ):
+    if not has_values_at_points(inducing_variable, kernel):
         return None
     parts = kernel.kernels if has_methods_of(kernel, Sum) else [kernel]
     white = [part for part in parts if has_methods_of(part, White)]

@@ -25,11 +25,10 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import Constant, Identity, Linear, MeanFunction, Zero
 
-from ..kernels.methods import has_methods_of, has_registered_covariances
+from ..kernels.methods import has_methods_of
 from ..numerics.draws import quasi_normals
 from ..numerics.linalg import squared_distances
 from ..psi_statistics import Gaussian, NoClosedForm, WhiteTerm, psi0, psi1, psi1_slope, psi2
@@ -43,7 +42,7 @@ from ..psi_statistics.exponentials import (
     tilted_precision,
 )
 from ..psi_statistics.terms import Wave, terms
-from .covariances import Kuf, prior_variance, split_gps
+from .covariances import Kuf, has_values_at_points, prior_variance, split_gps
 from .gp_layer import GPLayer
 
 __all__ = ["at_points", "under_gaussian"]
@@ -178,10 +177,7 @@ class _Stacked(NamedTuple):
 def _parts(layer: GPLayer) -> tuple[Sequence[Kernel], Sequence[tf.Tensor]]:
     """The kernels and inducing inputs of a layer's GPs: one pair where they share both."""
     inducing, kernels = zip(*split_gps(layer.own_inducing_variable, layer.kernel))
-    if not all(
-        type(one) is InducingPoints and not has_registered_covariances(one, kernel)
-        for one, kernel in zip(inducing, kernels)
-    ):
+    if not all(map(has_values_at_points, inducing, kernels)):
         raise NoClosedForm("Inducing variables that are not at points have no closed form here.")
     return kernels, [tf.convert_to_tensor(one.Z) for one in inducing]
 

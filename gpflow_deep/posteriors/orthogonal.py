@@ -81,7 +81,7 @@ class _Orthogonal(PackedTriangular):
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         free = super()._inverse(y)
-        lost = tf.linalg.band_part(y, -1, 0) - self._unpack(self._pack(y))
+        lost = tf.linalg.band_part(y, -1, 0) - self._unpack(free)
         is_too_much = tf.reduce_max(tf.abs(lost)) > 1e-6 * tf.reduce_max(tf.abs(y))
         message = (
             "q_sqrt: expected no covariance between the first inducing points and the others, which"
