@@ -67,6 +67,20 @@ def test_bad_data_is_refused(model: gd.models.DeepGP, name: str) -> None:
         model.training_loss_closure(data)()
 
 
+def test_data_of_a_closure_is_a_pair_or_an_iterator(model: gd.models.DeepGP) -> None:
+    dataset = tf.data.Dataset.from_tensors((X, Y))
+    with pytest.raises(TypeError, match=r"data: expected a pair \(X, Y\), or an iterator"):
+        model.training_loss_closure(dataset)
+    for compile in (False, True):
+        ours = model.training_loss_closure(iter([(X, Y)] * 2), compile=compile)
+        tf.random.set_seed(0)
+        losses = [float(ours()) for _ in range(2)]
+        numbers = model.training_loss_closure(dataset.as_numpy_iterator(), compile=compile)
+        assert np.isfinite([*losses, float(numbers())]).all()
+        with pytest.raises(StopIteration):
+            ours()
+
+
 @pytest.mark.parametrize("bad", ["X", "Y"])
 def test_values_known_only_in_a_compiled_step(model: gd.models.DeepGP, bad: str) -> None:
     """Of minibatches: TensorFlow's error with this package's words, in place of a loss that is NaN."""

@@ -94,11 +94,6 @@ class AmortizedGPLayer(Layer):
             kernel = StackedStationary(T, lengthscales=scale)
         super().__init__(kernel, T, mean_function, name=name)
         self.num_inducing = M = check_positive_integer(num_inducing, "num_inducing")
-        if takes_indices(self.kernel):
-            raise ValueError(
-                "kernel: expected one without Coregion, as inducing inputs are a network's outputs and no"
-                " indices."
-            )
         self._input_dim = Q = check_positive_integer(input_dim, "input_dim")
         self.full_covariance = check_flag(full_covariance, "full_covariance")
         scale_columns = T * M * (M + 1) // 2 if full_covariance else T * M
@@ -115,14 +110,22 @@ class AmortizedGPLayer(Layer):
                 f"networks: expected {sum(self._sizes)} columns in all, {self._sizes[0]} of inducing"
                 f" inputs, {self._sizes[1]} of means and {self._sizes[2]} of scales, got {columns}."
             )
-        X = tf.zeros([1, Q], gpflow.default_float())
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if takes_indices(self.kernel):
+            raise ValueError(
+                "kernel: expected one without Coregion, as inducing inputs are a network's outputs and no"
+                " indices."
+            )
+        X = tf.zeros([1, self._input_dim], gpflow.default_float())
         self._check_mean_function(X)
         try:
             local_covariances(self.kernel, X[None])
         except Exception as error:
             raise ValueError(
                 f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
-                f" not fit inputs of dimension {Q}: {error}"
+                f" not fit inputs of dimension {self._input_dim}: {error}"
             ) from error
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import gpflow
 import tensorflow as tf
@@ -50,6 +51,35 @@ class Layer(Module, ABC):
         self.num_latent_gps = check_positive_integer(num_latent_gps, "num_latent_gps")
         self.kernel = check_kernel(kernel, self.num_latent_gps)
         self.mean_function = Zero(self.output_dim) if mean_function is None else mean_function
+
+    def replace(self, name: str, value: Any) -> None:
+        """
+        Put another part in the place of the layer's own.
+
+        :param name: "kernel" or "mean_function"; of :class:`~gpflow_deep.layers.GPLayer` also
+            "inducing_variable" and "whiten".
+        :param value: as for the constructor.
+        :raises AttributeError: where the layer has no such part.
+        :raises TypeError: where the constructor would raise it.
+        :raises ValueError: likewise. The layer then has what it had before.
+        """
+        before = getattr(self, name)
+        setattr(self, name, self._as_part(name, value))
+        try:
+            self._check_parts()
+        except Exception:
+            setattr(self, name, before)
+            raise
+
+    def _as_part(self, name: str, value: Any) -> Any:
+        if name == "kernel":
+            return check_kernel(value, self.num_latent_gps)
+        if name == "mean_function" and value is None:
+            return Zero(self.output_dim)
+        return value
+
+    def _check_parts(self) -> None:
+        """Whether the parts fit each other, as far as it is known without data."""
 
     @property
     def mixing(self) -> Parameter | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -95,16 +95,8 @@ class GPLayer(Layer):
         if inducing_variable is not None:
             self.inducing_variable = check_inducing_variable(inducing_variable, self.num_latent_gps)
             self.num_inducing = int(self.inducing_variable.num_inducing)
-            separate = isinstance(
-                self.inducing_variable, FallbackSeparateIndependentInducingVariables
-            )
-            if separate and not isinstance(self.kernel, MultioutputKernel):
-                raise ValueError(
-                    "kernel: expected SharedIndependent or SeparateIndependent with"
-                    f" {type(self.inducing_variable).__name__}, got {type(self.kernel).__name__}."
-                )
         self.whiten = check_flag(whiten, "whiten")
-        self._check_input_dim()
+        self._check_parts()
 
     @property
     def input_dim(self) -> int | None:
@@ -251,7 +243,27 @@ class GPLayer(Layer):
         draws = tf.linalg.matvec(scale, tf.linalg.matrix_transpose(noise))  # [S, T, N]
         return self.latent_mean(X) + tf.linalg.matrix_transpose(draws)
 
-    def _check_input_dim(self) -> None:
+    def _as_part(self, name: str, value: Any) -> Any:
+        if name == "whiten":
+            return check_flag(value, name)
+        if name != "inducing_variable":
+            return super()._as_part(name, value)
+        new = check_inducing_variable(value, self.num_latent_gps)
+        M = int(new.num_inducing)
+        if M != self.num_inducing:
+            raise ValueError(
+                f"inducing_variable: expected {self.num_inducing} inducing points, as many as the posterior"
+                f" has outputs of, got {M}; a model of another number is a new one."
+            )
+        return new
+
+    def _check_parts(self) -> None:
+        separate = isinstance(self.inducing_variable, FallbackSeparateIndependentInducingVariables)
+        if separate and not isinstance(self.kernel, MultioutputKernel):
+            raise ValueError(
+                "kernel: expected SharedIndependent or SeparateIndependent with"
+                f" {type(self.inducing_variable).__name__}, got {type(self.kernel).__name__}."
+            )
         if self.input_dim is not None:
             self.check_inputs_of(self.input_dim)
 

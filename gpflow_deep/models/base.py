@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -16,6 +16,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
 from ..likelihoods import variational_expectations
+from ..numerics.compiled import compiled
 from ..numerics.draws import quasi_normals, standard_normals
 from ..numerics.parts import in_parts, part_size
 from ..posteriors.base import Conditional
@@ -341,6 +342,10 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         widths = [layer.num_latent_gps for layer in self.layers[:-1]]
         return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
 
+    @property
+    def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self.num_prediction_samples, self.seed
+
     # Training.
 
     def training_loss_closure(
@@ -358,6 +363,14 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         """
         if seed is not None:
             check_seed(seed)
+        if not isinstance(data, (tuple, list, Iterator)):
+            raise TypeError(
+                "data: expected a pair (X, Y), or an iterator over such pairs, as iter(dataset) is, got"
+                f" {type(data).__name__}."
+            )
+        if isinstance(data, Iterator) and not isinstance(data, tf.data.Iterator):
+            loss = compiled(self.training_loss) if compile else self.training_loss
+            return lambda: loss(next(data))
         return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
 
     def _check_data(self, data: RegressionData) -> RegressionData:

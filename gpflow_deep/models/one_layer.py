@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from ..layers import Layer
 
 __all__ = ["OneLayerNames"]
@@ -17,7 +19,7 @@ def _of_layer(name: str) -> Any:
         return getattr(self._only_layer(name), name)
 
     def put(self: OneLayerNames, value: Any) -> None:
-        setattr(self._only_layer(name), name, value)
+        self._only_layer(name).replace(name, value)
         self._rename(name)
 
     return property(get, put, doc=f"The layer's ``{name}``, of models of one layer.")
@@ -41,6 +43,10 @@ def _of_posterior(name: str) -> Any:
 
     def put(self: OneLayerNames, value: Any) -> None:
         posterior, values = find(self)
+        before = tuple((values[0] if isinstance(values, list) else values).shape)
+        shape = tuple(tf.convert_to_tensor(value).shape)
+        if shape != before:
+            raise ValueError(f"{name}: expected shape {before}, got {shape}.")
         # TensorFlow makes no checkpoint of a list whose elements were replaced.
         setattr(posterior, name, [value] if isinstance(values, list) else value)
         self._rename(name)

@@ -55,6 +55,9 @@ class MixturePredictor(ABC):
     #: Whether components are draws through hidden layers and of nothing else.
     _draws_can_be_learned = False
 
+    #: What components depend on besides what is prepared, such as their number.
+    _settings_of_predictions: tuple[Any, ...] = ()
+
     @abstractmethod
     def _prepare(self) -> Any:
         """All that the predictions need and that no input enters."""

@@ -30,8 +30,11 @@ class DeepGPPosterior(MixturePredictor, Module):
     Predictions of a deep GP with the factorisations of K_MM and the covariance of the inducing outputs
     computed once. It has all the predictions of the model, and GPflow's ``fused_predict_f`` and
     ``update_cache``; :meth:`condense` makes them of few components. From the second time on that a marginal
-    prediction is asked for, it is compiled, once for all numbers of points: it costs a second then, and less
-    than a tenth of the time afterwards.
+    prediction of the cache is asked for, it is compiled, once for all numbers of points: it costs a second
+    then, and less than a tenth of the time afterwards.
+
+    What is put in the place of the model's kernels, mean functions, inducing variables or their parameters
+    counts from ``update_cache`` on, as new values of them do. Without a cache it counts at once.
 
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
@@ -202,10 +205,13 @@ class DeepGPPosterior(MixturePredictor, Module):
     def _in_parts(
         self, what: str, noise: Noise, full_output_cov: bool, arrays: Sequence[tf.Tensor]
     ) -> tuple[Callable[..., tuple[tf.Tensor, ...]], int]:
-        if noise is not None or not tf.executing_eagerly():
+        # Without a cache a graph would hold on to what the model was when it was traced.
+        by_the_model = self._precompute_cache is PrecomputeCacheType.NOCACHE
+        if noise is not None or by_the_model or not tf.executing_eagerly():
             return super()._in_parts(what, noise, full_output_cov, arrays)
         specs = tuple(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in arrays)
-        key = what, full_output_cov, specs
+        # What makes a prediction besides the cache, so that what has another of it is traced anew.
+        key = what, full_output_cov, specs, self.likelihood, *self.model._settings_of_predictions
         graphs = self._graphs.known
         if key not in graphs:
             part, size = super()._in_parts(what, noise, full_output_cov, arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,56 @@ def test_posterior_follows_the_model_when_told_to(model: DeepGPModel) -> None:
         assert_close(posterior.predict_f(XNEW), after)
     assert_close(compiled(XNEW), after)
     assert compiled.experimental_get_tracing_count() == 1
+
+
+def _one_layer_of_two_gps() -> gd.models.DeepGP:
+    Z = np.linspace(-1.0, 1.0, 10).reshape(5, 2)
+    layer = gd.layers.GPLayer(gpflow.kernels.SquaredExponential(), Z, num_latent_gps=2)
+    model = gd.models.DeepGP(
+        [layer], gpflow.likelihoods.Gaussian(0.1), posterior=gd.posteriors.MeanField
+    )
+    model.q_mu.assign(np.arange(10.0).reshape(5, 2))
+    return model
+
+
+_REPLACEMENTS: dict[str, Callable[[], Any]] = {
+    "kernel": lambda: gpflow.kernels.Matern32(lengthscales=0.3),
+    "kernel.lengthscales": lambda: gpflow.Parameter(0.3),
+    "likelihood": lambda: gpflow.likelihoods.Gaussian(2.0),
+    "mean_function": lambda: gpflow.functions.Constant(np.ones(2)),
+    "q_mu": lambda: gpflow.Parameter(-np.ones((5, 2))),
+    "whiten": lambda: False,
+}
+
+
+@pytest.mark.parametrize("name", _REPLACEMENTS)
+def test_posterior_without_cache_follows_what_is_replaced(name: str) -> None:
+    model = _one_layer_of_two_gps()
+    posterior = model.posterior(PrecomputeCacheType.NOCACHE)
+    before = [
+        posterior.predict_y(XNEW) for _ in range(3)
+    ]  # compiled from the second on, with a cache
+    *path, attribute = name.split(".")
+    setattr(getattr(model, path[0]) if path else model, attribute, _REPLACEMENTS[name]())
+    after = model.predict_y(XNEW)
+    assert differ(after, before[0])
+    assert_close(posterior.predict_y(XNEW), after)
+
+
+def test_posterior_follows_settings_of_predictions_and_likelihood() -> None:
+    model = gd.models.DeepGP(
+        gd.layers.build_layers(XNEW, hidden_dims=(2,), num_inducing=5),
+        gpflow.likelihoods.Gaussian(0.1),
+    )
+    randomise(variational(model))
+    posterior = model.posterior()
+    for settings in ({}, {"num_prediction_samples": 3}, {"seed": 5}):
+        for attribute, value in settings.items():
+            setattr(model, attribute, value)
+        for _ in range(3):
+            assert_close(posterior.predict_y(XNEW), model.predict_y(XNEW))
+    model.likelihood = gpflow.likelihoods.Gaussian(2.0)
+    assert_close(posterior.predict_y(XNEW), model.predict_y(XNEW))
 
 
 def test_posterior_of_another_cache(model: DeepGPModel) -> None:

@@ -331,6 +331,52 @@ def test_parts_are_replaced_by_their_names(name: str) -> None:
         assert set(model._trackable_children()).isdisjoint(parts)
 
 
+_UNFIT: list[tuple[str, Any, type[Exception], str]] = [
+    ("q_mu", np.ones((M, 1)), ValueError, r"q_mu: expected shape \(6, 2\), got \(6, 1\)"),
+    ("q_sqrt", np.ones((M, P)), ValueError, r"q_sqrt: expected shape \(2, 6, 6\), got \(6, 2\)"),
+    ("q_sqrt", np.ones((1, M, M)), ValueError, "q_sqrt: expected shape"),
+    ("inducing_variable", X[:4], ValueError, "inducing_variable: expected 6 inducing points"),
+    ("inducing_variable", None, TypeError, "inducing_variable"),
+    ("kernel", "rbf", TypeError, "kernel: expected a GPflow kernel"),
+    (
+        "kernel",
+        gpflow.kernels.SquaredExponential(lengthscales=[1.0, 2.0, 3.0]),
+        ValueError,
+        "kernel: SquaredExponential .* does not fit",
+    ),
+    ("mean_function", 3.0, TypeError, "mean_function: expected a GPflow mean function"),
+    (
+        "mean_function",
+        gpflow.functions.Constant(np.ones(3)),
+        ValueError,
+        "mean_function: expected 2 columns",
+    ),
+    ("whiten", "yes", TypeError, "whiten"),
+]
+
+
+@pytest.mark.parametrize("part, value, error, message", _UNFIT)
+def test_unfit_parts_are_refused_and_leave_what_there_was(
+    part: str, value: Any, error: type[Exception], message: str
+) -> None:
+    model = _make("mean-field")
+    before, elbo = getattr(model, part), model.elbo((X, Y))
+    with pytest.raises(error, match=message):
+        setattr(model, part, value)
+    assert getattr(model, part) is before
+    assert_close(model.elbo((X, Y)), elbo)
+
+
+def test_parts_are_replaced_by_what_a_layer_takes() -> None:
+    model = _make("mean-field")
+    model.inducing_variable = X[-M:].copy()
+    model.mean_function = None
+    other = _make("mean-field")
+    other.inducing_variable = InducingPoints(X[-M:].copy())
+    other.mean_function = gpflow.functions.Zero(P)
+    assert_close(model.elbo((X, Y)), other.elbo((X, Y)))
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "SVGP"])
 def test_new_parts_of_the_layer_are_the_model_s(name: str) -> None:
     model = _make(name)
