@@ -34,7 +34,7 @@ class DeepGPPosterior(MixturePredictor, Module):
     then, and less than a tenth of the time afterwards.
 
     What is put in the place of the model's kernels, mean functions, inducing variables or their parameters
-    counts from ``update_cache`` on, as new values of them do. Without a cache it counts at once.
+    counts in full only from ``update_cache`` on, as new values of them do. Without a cache it counts at once.
 
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
