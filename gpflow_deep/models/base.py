@@ -16,7 +16,6 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..layers import Layer
 from ..likelihoods import variational_expectations
-from ..numerics.compiled import compiled
 from ..numerics.draws import quasi_normals, standard_normals
 from ..numerics.parts import in_parts, part_size
 from ..posteriors.base import Conditional
@@ -31,6 +30,7 @@ from ..validation import (
     check_targets,
 )
 from .checks import check_layers, check_likelihood
+from .closures import check_source, over_batches
 from .one_layer import OneLayerNames
 from .passage import Passage, Step, walk
 from .sharing import warn_of_shared_parameters
@@ -363,14 +363,9 @@ class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTraining
         """
         if seed is not None:
             check_seed(seed)
-        if not isinstance(data, (tuple, list, Iterator)):
-            raise TypeError(
-                "data: expected a pair (X, Y), or an iterator over such pairs, as iter(dataset) is, got"
-                f" {type(data).__name__}."
-            )
+        check_source(data)
         if isinstance(data, Iterator) and not isinstance(data, tf.data.Iterator):
-            loss = compiled(self.training_loss) if compile else self.training_loss
-            return lambda: loss(next(data))
+            return over_batches(self.training_loss, data, compile)
         return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
 
     def _check_data(self, data: RegressionData) -> RegressionData:

@@ -14,6 +14,7 @@ from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
 from ..validation import check_positive_integer, check_seed
 from .base import DeepGPModel
+from .closures import check_source, over_batches
 
 __all__ = ["DrawingDeepGPModel"]
 
@@ -70,11 +71,11 @@ class DrawingDeepGPModel(DeepGPModel):
         if seed is None:
             return super().training_loss_closure(data, compile=compile)
         seed = check_seed(seed)
+        check_source(data)
 
         def loss(data: RegressionData) -> tf.Tensor:
             return self._training_loss(data, self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0]))
 
         if isinstance(data, Iterator):
-            compiled_loss = compiled(loss) if compile else loss
-            return lambda: compiled_loss(next(data))
+            return over_batches(loss, data, compile)
         return compiled(partial(loss, data)) if compile else partial(loss, data)

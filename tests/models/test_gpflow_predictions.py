@@ -326,9 +326,8 @@ _REPLACEMENTS: dict[str, Callable[[], Any]] = {
 def test_posterior_without_cache_follows_what_is_replaced(name: str) -> None:
     model = _one_layer_of_two_gps()
     posterior = model.posterior(PrecomputeCacheType.NOCACHE)
-    before = [
-        posterior.predict_y(XNEW) for _ in range(3)
-    ]  # compiled from the second on, with a cache
+    # With a cache they would be compiled from the second on.
+    before = [posterior.predict_y(XNEW) for _ in range(3)]
     *path, attribute = name.split(".")
     setattr(getattr(model, path[0]) if path else model, attribute, _REPLACEMENTS[name]())
     after = model.predict_y(XNEW)

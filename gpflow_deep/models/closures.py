@@ -1,0 +1,29 @@
+"""Closures of a loss over what data come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ..numerics.compiled import compiled
+
+__all__ = ["check_source", "over_batches"]
+
+
+def check_source(data: Any) -> None:
+    """Raise a TypeError where data are no pair, nor an iterator over such pairs."""
+    if not isinstance(data, (tuple, list, Iterator)):
+        raise TypeError(
+            "data: expected a pair (X, Y), or an iterator over such pairs, as iter(dataset) is, got"
+            f" {type(data).__name__}."
+        )
+
+
+def over_batches(
+    loss: Callable[[Any], tf.Tensor], batches: Iterator[Any], compile: bool
+) -> Callable[[], tf.Tensor]:
+    """The loss of the next batch, at every call."""
+    of_batch = compiled(loss) if compile else loss
+    return lambda: of_batch(next(batches))
