@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,14 @@ class Task:
     :param why: for the user.
     :param decimal_comma: whether the target's numbers are written with one.
     :param thousands: whether they have marks between thousands, see :func:`.cells.numbers`.
+    :param whole: whether labels are whole numbers, 1 and 1.0 the same one.
     """
 
     name: str
     why: str
     decimal_comma: bool = False
     thousands: bool = False
+    whole: bool = False
 
     def targets(self, cells: pd.Series) -> np.ndarray:
         """
@@ -47,7 +49,7 @@ class Task:
         :raises ValueError: for a cell that is neither.
         """
         if self.name == "classification":
-            return cells.astype(str).str.strip().to_numpy(dtype=object)
+            return self._labels(cells).to_numpy(dtype=object)
         values = self.numbers(cells).to_numpy()
         if np.isnan(values).any():
             position = int(np.argmax(np.isnan(values)))
@@ -60,6 +62,13 @@ class Task:
     def numbers(self, cells: pd.Series) -> pd.Series:
         """Those of regression, NaN for what is none."""
         return numbers(cells, self.decimal_comma, self.thousands)
+
+    def _labels(self, cells: pd.Series) -> pd.Series:
+        labels = cells.astype(str).str.strip()
+        if not self.whole:
+            return labels
+        mark = "," if self.decimal_comma else r"\."
+        return labels.str.replace(rf"(?<=\d){mark}0*$", "", regex=True)
 
 
 @dataclass(frozen=True)
@@ -143,17 +152,19 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
         )
     if task != "auto":
         return Task(task, "you say so", *(notation if is_number else ()))
-    different = cells.astype(str).str.strip().nunique()
+    whole = bool(is_number and (values == values.round()).all())
     if not is_number:
+        different = cells.astype(str).str.strip().nunique()
         _refuse_no_classes(cells, different)
         return Task("classification", f"the target is text of {different} values")
-    whole = bool((values == values.round()).all())
+    classes = Task("classification", "", *notation, whole=whole)
+    different = len(np.unique(classes.targets(cells)))
     if whole and different <= _FEW_VALUES:
-        return Task(
-            "classification",
+        why = (
             f"the target has only {different} values, all whole numbers; --task regression takes them for"
-            " quantities",
+            " quantities"
         )
+        return replace(classes, why=why)
     few = f" of {different} values; --task classification takes them for labels" if whole else ""
     why = f"the target is {'whole ' if whole else ''}numbers{few}{written(*notation)}"
     return Task("regression", why, *notation)

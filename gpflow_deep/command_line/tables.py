@@ -114,7 +114,7 @@ def stream_table(
             raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error
         table.columns = _check_names(path, list(table.columns))
         if table.empty:
-            raise ValueError(_NO_ROWS)
+            raise ValueError(f"{path}: {_NO_ROWS}")
         yield from ([table] if rows is None else _cut(table, rows))
         return
     with _whole(path):
@@ -145,7 +145,7 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
                     empty = False
                     yield part
         if empty:
-            raise ValueError(_NO_ROWS)
+            raise ValueError(f"{path}: {_NO_ROWS}")
     except UnicodeError as error:
         raise ValueError(
             f"{path}: expected text in {found.encoding}, got {error}. Name the encoding (--encoding)."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -12,25 +11,19 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT
-from gpflow_deep.validation import (
-    check_choice,
-    check_number,
-    check_positive_integer,
-    check_positive_number,
-)
 
 from .calibration import left_out
+from .data import checked_data
 from .evidence import condition, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
-from .given import check_settings, given_settings, given_steps
+from .given import check_parameters, given_settings, given_steps
 from .labels import grow_label_forest
 from .limits import limits_of
 from .rows import Mixture, Rows, distinct_rows, hold_out
@@ -45,7 +38,6 @@ _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed 
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
 _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
 _FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
-_FEWEST_OBSERVATIONS = 0.1  # a row, below which weights may be meant as shares
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
@@ -128,18 +120,15 @@ class DeepGPEstimator(BaseEstimator):
         :param num_outputs: columns of the targets, or number of classes.
         :param before: the estimator's attributes when the call began.
         """
-        self._check_parameters()
-        self.random_seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.random_seed_ = check_parameters(self)
         again = self.warm_start and hasattr(self, "members_")
         if again:
             self._check_again(X.shape[1], num_outputs, before)
         classes = self._is_classifier()
-        if not again:
-            self.input_limits_ = limits_of(X, "X", getattr(self, "feature_names_in_", None))
-            self.target_limits_ = None if classes else limits_of(Y, "y")
-        X = self.input_limits_.clip(X)
-        Y = Y if self.target_limits_ is None else self.target_limits_.clip(Y)
         rows = distinct_rows(X, Y, weights)
+        if not again:
+            self._find_limits(rows, classes)
+        rows = self._within_limits(rows)
         train, held_out = self._split(rows, classes)
         budget = Budget(self.time_limit)
         if not again:
@@ -156,6 +145,18 @@ class DeepGPEstimator(BaseEstimator):
                 self._rounding_variance(train),
                 budget,
             )
+
+    def _find_limits(self, rows: Rows, classes: bool) -> None:
+        names = getattr(self, "feature_names_in_", None)
+        self.input_limits_ = limits_of(rows.X, "X", names, rows.weights)
+        self.target_limits_ = None if classes else limits_of(rows.Y, "y", weights=rows.weights)
+
+    def _within_limits(self, rows: Rows) -> Rows:
+        X = self.input_limits_.clip(rows.X)
+        Y = rows.Y if self.target_limits_ is None else self.target_limits_.clip(rows.Y)
+        if np.array_equal(X, rows.X) and np.array_equal(Y, rows.Y):
+            return rows
+        return distinct_rows(X, Y, rows.weights)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[Mapping[str, Any]]:
@@ -321,37 +322,6 @@ class DeepGPEstimator(BaseEstimator):
             settings = replace(settings, noise_floor=floor)
         return replace(settings, **given_settings(self))
 
-    def _check_parameters(self) -> None:
-        check_choice(self.model, "model", ("auto", *presets.names()))
-        if self.num_layers is not None:
-            check_positive_integer(self.num_layers, "num_layers")
-        if self.float not in ("float32", "float64"):
-            raise ValueError(f"float: expected 'float32' or 'float64', got {self.float!r}.")
-        if check_number(self.validation_fraction, "validation_fraction", low=0.0) >= 1.0:
-            raise ValueError(
-                f"validation_fraction: expected a share in [0, 1), got {self.validation_fraction!r}."
-            )
-        for name in ("time_limit", "jitter"):
-            if getattr(self, name) is not None:
-                check_positive_number(getattr(self, name), name)
-        check_settings(self.settings or {}, self.steps)
-
-    def _checked_weights(self, sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
-        if sample_weight is None:
-            return None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
-        counted = np.count_nonzero(weights)  # a weight of zero leaves its row out
-        if weights.sum() < _FEWEST_OBSERVATIONS * counted:
-            warnings.warn(
-                f"sample_weight: {counted} rows are {weights.sum():g} observations in all, of which"
-                " little can be learned: a weight says how many observations a row is. Where they are to be"
-                " relative, divide them by their mean.",
-                stacklevel=3,
-            )
-        return weights
-
     def _split(self, rows: Rows, classes: bool) -> tuple[Rows, Rows | None]:
         if self.validation_fraction == 0.0 or len(rows.X) < _FEWEST_ROWS:
             return rows, None
@@ -375,7 +345,7 @@ class DeepGPEstimator(BaseEstimator):
     def _inputs(self, X: Any) -> np.ndarray:
         """Checked, clipped and standardised inputs [N, D]."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = checked_data(self, X, reset=False)
         return self.scaling_.inputs(self.input_limits_.clip(X)).astype(self.float)
 
     def _mixture(self, prediction: str, inputs: np.ndarray) -> Mixture:

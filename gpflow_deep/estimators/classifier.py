@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_consistent_length
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .base import DeepGPEstimator
+from .data import check_labels, checked_data, checked_weights
 
 __all__ = ["DeepGPClassifier"]
 
@@ -42,12 +42,12 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         :raises ValueError: for data or parameters that cannot work.
         """
         with self._all_or_nothing() as before:
-            X, y = validate_data(self, X, y, dtype=np.float64)
+            X, y = checked_data(self, X, y)
             y = column_or_1d(y, warn=True)
-            check_classification_targets(y)
+            check_labels(y)
             encoder = LabelEncoder().fit(y)
             self.classes_ = encoder.classes_
-            weights = self._checked_weights(sample_weight, X)
+            weights = checked_weights(sample_weight, X)
             counted = np.ones(len(y), bool) if weights is None else weights > 0
             if len(np.unique(y[counted])) < 2:
                 raise ValueError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from gpflow_deep import metrics
 from gpflow_deep.metrics.arrays import finite_array, probability_array
@@ -17,6 +17,7 @@ from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.validation import check_positive_integer
 
 from .base import DeepGPEstimator
+from .data import checked_data, checked_weights
 from .fitted import FittedModel
 from .rows import Mixture, Rows
 from .selection import Budget
@@ -95,21 +96,28 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :raises ValueError: for data or parameters that cannot work.
         """
         with self._all_or_nothing() as before:
-            X, y = validate_data(
-                self,
-                X,
-                y,
-                dtype=np.float64,
-                multi_output=True,
-                y_numeric=True,
-                ensure_min_samples=2,
-            )
+            X, y = checked_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
             y = np.asarray(y, np.float64)
             self._flat_target_ = y.ndim == 1
             Y = y[:, None] if self._flat_target_ else y
-            weights = self._checked_weights(sample_weight, X)
+            weights = checked_weights(sample_weight, X)
+            self._look_at(Y if weights is None else Y[weights > 0])
             self._fit(X, Y, weights, Y.shape[1], before)
         return self
+
+    @staticmethod
+    def _look_at(Y: np.ndarray) -> None:
+        """What a fit of observations [N, P] can say about their noise."""
+        if len(Y) < 2:
+            raise ValueError(
+                "sample_weight: expected at least two rows of weight above zero, got one."
+            )
+        for column in np.flatnonzero((Y == Y[0]).all(axis=0)):
+            warnings.warn(
+                f"y, column {column}: expected values that vary, got {Y[0, column]:g} alone: nothing tells"
+                " how large their errors are, and predicted deviations are arbitrary.",
+                stacklevel=3,
+            )
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """

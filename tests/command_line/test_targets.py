@@ -8,7 +8,7 @@ import pytest
 
 from gpflow_deep.command_line.cells import is_missing
 from gpflow_deep.command_line.columns import Recipe
-from gpflow_deep.command_line.fitting import fit_table, task_of
+from gpflow_deep.command_line.fitting import Task, fit_table, task_of
 
 
 @pytest.mark.parametrize("slip", ["#DIV/0!", "--", "<0.01", "inf", "\u22121.2"])
@@ -31,6 +31,26 @@ def test_text_that_each_row_has_its_own_of_is_no_class(form: str) -> None:
     assert task_of(cells, "classification").name == "classification"
     assert task_of(cells[:15]).name == "classification"  # a table too small to tell
     assert task_of(pd.concat([cells] * 3)).name == "classification"  # each comes again
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        (["1", "1.0", "0", "0."], ["1", "1", "0", "0"]),
+        (["-1,0", "-1", "2,00"], ["-1", "-1", "2"]),
+        (["1,000", "1,000.0", "12,000"], ["1,000", "1,000", "12,000"]),
+        (["01", "1e1", "10"], ["01", "1e1", "10"]),
+        ([1.0, 0.0, 1.0], ["1", "0", "1"]),
+    ],
+)
+def test_a_whole_number_is_one_label(cells: list[str], labels: list[str]) -> None:
+    column = pd.Series(cells, name="y")
+    task = task_of(column)
+    assert task.targets(column).tolist() == labels
+    assert f"only {len(set(labels))} values" in task.why
+    assert task_of(column, "classification").targets(column).tolist() == [str(c) for c in cells]
+    # Also of a fit that was read from a file, and of cells that are no numbers.
+    assert Task(**vars(task)).targets(pd.Series(["7.0", "b", "0.5"]))[1:].tolist() == ["b", "0.5"]
 
 
 def test_a_text_among_few_numbers_is_a_class() -> None:

@@ -145,6 +145,41 @@ def test_one_wild_cell_does_not_ruin_the_fit_unsaid() -> None:
         DeepGPRegressor("gp", random_state=0).fit(frame, y)
 
 
+@pytest.mark.filterwarnings("ignore:.*too many for slips")
+@pytest.mark.parametrize("switched", ["X", "y"])
+def test_what_is_off_four_times_of_five_is_learned_where_it_is_on(switched: str) -> None:
+    rng = np.random.default_rng(0)
+
+    def data(number: int) -> tuple[np.ndarray, np.ndarray]:
+        X, on = rng.uniform(-1.0, 1.0, size=(number, 2)), rng.random(number) < 0.2
+        if switched == "X":
+            X[:, 0] = np.where(on, 3.0 + 2.0 * X[:, 0], 1e-3 * X[:, 0])
+            return X, 2.0 * on * X[:, 0] + 0.1 * rng.normal(size=number)
+        X[:, 0] = np.where(on, 0.8, -0.2) + 0.2 * X[:, 0]
+        return X, on * (3.0 + X[:, 1]) + 2e-3 * rng.normal(size=number)
+
+    assert DeepGPRegressor("gp", random_state=0).fit(*data(150)).score(*data(500)) > 0.95
+
+
+def test_rows_of_no_weight_are_no_rows() -> None:
+    """Masked ones, of another sensor and time."""
+    X, y = _data(40)
+    masked = np.concatenate([X, 1000.0 + 0.01 * np.random.default_rng(0).normal(size=(200, 2))])
+    weights = np.repeat([1.0, 0.0], [40, 200])
+    targets = np.concatenate([y, np.full(200, -999.0)])
+    expected = DeepGPRegressor("gp", random_state=0).fit(X, y)
+    fitted = DeepGPRegressor("gp", random_state=0).fit(masked, targets, sample_weight=weights)
+    np.testing.assert_array_equal(fitted.predict(X), expected.predict(X))
+    with pytest.raises(ValueError, match="sample_weight: expected at least two rows .*, got one"):
+        fitted.fit(X, y, sample_weight=np.arange(40) == 3)
+
+
+def test_targets_that_do_not_vary_are_told() -> None:
+    X, y = _data(20)
+    with pytest.warns(UserWarning, match="y, column 1: expected values that vary, got 3 alone"):
+        DeepGPRegressor("constant").fit(X, np.stack([y, np.full(20, 3.0)], axis=1))
+
+
 def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "mean-field"))
     X, y = _data(250)

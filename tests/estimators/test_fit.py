@@ -12,6 +12,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
+from gpflow_deep.estimators.data import checked_weights
 from gpflow_deep.estimators.fitted import precision
 
 _QUICK: dict[str, Any] = dict(model="svgp", steps=3, num_inducing=6, random_state=0)
@@ -58,7 +59,8 @@ def test_after_a_first_fit_that_fails_there_is_none() -> None:
 def test_targets_that_are_all_one() -> None:
     X, _ = _data(40)
     for model in ("gp", "constant"):
-        fitted = DeepGPRegressor(model, random_state=0).fit(X, np.full(40, 0.3))
+        with pytest.warns(UserWarning, match="y, column 0: expected values that vary, got 0.3"):
+            fitted = DeepGPRegressor(model, random_state=0).fit(X, np.full(40, 0.3))
         mean, sd = fitted.predict(X, return_std=True)
         np.testing.assert_allclose(mean, 0.3, rtol=1e-6)
         assert (0.0 < sd).all() and (sd < 0.01).all()
@@ -115,9 +117,9 @@ def test_rows_of_no_weight_are_no_observations_that_count_too_little() -> None:
     """As those that a bagging regressor has not drawn."""
     X, y = _data()
     drawn = np.bincount([0, 0, 1], minlength=30).astype(float)
-    DeepGPRegressor(**_QUICK)._checked_weights(drawn, X)
+    checked_weights(drawn, X)
     with pytest.warns(UserWarning, match="sample_weight: 2 rows are 0.03 observations in all"):
-        DeepGPRegressor(**_QUICK)._checked_weights(0.01 * drawn, X)
+        checked_weights(0.01 * drawn, X)
 
 
 @pytest.mark.parametrize("name", ["likelihood", "num_classes", "validation_fraction"])

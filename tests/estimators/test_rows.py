@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpflow_deep.estimators.limits import Limits
+from gpflow_deep.estimators.limits import Limits, limits_of
 from gpflow_deep.estimators.rows import Rows, distinct_rows, folds, hold_out
 
 
@@ -81,7 +83,7 @@ def test_one_wild_cell_is_beyond_the_limits() -> None:
     limits = Limits.fit(X)
     assert not limits.beyond(X).any()
     X[7, 1] = 1e12
-    np.testing.assert_array_equal(limits.beyond(X), [0, 1, 0])
+    np.testing.assert_array_equal(np.argwhere(limits.beyond(X)), [[7, 1]])
     np.testing.assert_array_equal(np.delete(limits.clip(X), 7, axis=0), np.delete(X, 7, axis=0))
     assert abs(limits.clip(X)[7, 1]) < 1e-5
 
@@ -90,6 +92,33 @@ def test_a_column_of_one_value_and_few_others_has_no_limits() -> None:
     X = np.zeros((50, 1))
     X[:3] = 1.0
     assert not Limits.fit(X).beyond(1e9 * X).any()
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(1, 9)), min_size=1, max_size=30))
+def test_limits_of_a_row_of_weight_two_are_those_of_the_row_twice(
+    rows: list[tuple[float, int]],
+) -> None:
+    X, times = np.array([[value] for value, _ in rows]), np.array([n for _, n in rows])
+    weighted, repeated = Limits.fit(X, 1.0 * times), Limits.fit(np.repeat(X, times, axis=0))
+    np.testing.assert_array_equal(weighted.low, repeated.low)
+    np.testing.assert_array_equal(weighted.high, repeated.high)
+    mirrored = Limits.fit(-X, 1.0 * times)
+    np.testing.assert_allclose(mirrored.low, -weighted.high, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("far", "kept"), [(1, False), (4, False), (5, True), (40, True)])
+def test_what_is_far_and_not_rare_is_no_slip(far: int, kept: bool) -> None:
+    """A sensor that is off, but for noise, most of the time."""
+    X = 1e-3 * np.random.default_rng(0).normal(size=(200, 1))
+    X[:far] += 1.0 + np.arange(far)[:, None]
+    with pytest.warns(
+        UserWarning, match=f"X, column 0: {far} of 200.*slips" if kept else "nearest"
+    ):
+        limits = limits_of(X, "X")
+    np.testing.assert_array_equal(limits.beyond(X)[:, 0], (np.arange(200) < far) & (not kept))
+    weights = np.where(np.arange(200) < far, 1e-3, 1.0)
+    with pytest.warns(UserWarning, match="nearest"):
+        assert limits_of(X, "X", weights=weights).beyond(X).sum() == far
 
 
 def test_weights_are_counts_or_not() -> None:

@@ -1,0 +1,110 @@
+"""The data that an estimator is given, checked as scikit-learn does, with names to what does not fit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+__all__ = ["check_labels", "checked_data", "checked_weights"]
+
+_FEWEST_OBSERVATIONS = 0.1  # a row, below which weights may be meant as shares
+
+
+def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
+    """
+    Inputs, and targets where they are given, as arrays of numbers; see scikit-learn's `validate_data`.
+
+    :raises ValueError: naming the column of a table that has none, and targets that are missing or times.
+    """
+    if y:
+        _check_targets(y[0], options.get("y_numeric", False))
+    try:
+        return validate_data(estimator, X, *y, dtype=np.float64, **options)
+    except (TypeError, ValueError) as error:
+        if isinstance(X, pd.DataFrame):
+            _check_columns(X, error)
+        raise
+
+
+def _check_columns(table: pd.DataFrame, error: Exception) -> None:
+    """That what is wrong is no column."""
+    for name, cells in table.items():
+        if (
+            cells.dtype.kind in "mM"
+            or pd.to_numeric(cells, errors="coerce")[cells.notna()].isna().any()
+        ):
+            raise ValueError(
+                f"X, column {name!r}: expected numbers, got {cells.dtype} such as {cells.iloc[0]!s}. Encode"
+                " text, as by scikit-learn's OneHotEncoder; count times in a unit."
+            ) from error
+
+
+def _check_targets(y: Any, numbers: bool) -> None:
+    """That they are there, and no times; and, where they must be, that they are numbers."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    if kind in "mM":
+        raise ValueError(f"y: expected numbers or labels, got {y.dtype}. Count times in a unit.")
+    if kind not in "OSUT" or not isinstance(y, (Sequence, np.ndarray, pd.Series)) or not len(y):
+        return
+    cells = pd.Series(np.asarray(y, object).ravel())
+    missing = cells.isna()
+    if kind == "O" and missing.any():
+        row = int(np.argmax(missing)) // (len(cells) // len(y))
+        raise ValueError(
+            f"Input y contains NaN: expected a value in each row, got none in row {row}."
+        )
+    if numbers and (wrong := pd.to_numeric(cells, errors="coerce").isna() & ~missing).any():
+        raise ValueError(f"y: expected numbers, got {cells[wrong].iloc[0]!r}.")
+
+
+def check_labels(y: np.ndarray) -> None:
+    """
+    Check that they are classes.
+
+    :param y: labels [N].
+    :raises ValueError: for numbers that are none, and for labels of several types.
+    """
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        types = sorted({type(label).__name__ for label in y.tolist()})
+        if len(types) < 2:
+            raise
+        raise ValueError(
+            f"Unknown label type: y: expected labels of one type, got {', '.join(types)}."
+        ) from error
+
+
+def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
+    """
+    How often rows were observed [N], with a warning where they are nearly no observations.
+
+    :param sample_weight: as the user gives it, or ``None``.
+    :param X: checked inputs [N, D].
+    :raises ValueError: for others than numbers of at least 0, and where none is above.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    except (TypeError, ValueError) as error:
+        if "sample" in str(error):
+            raise
+        raise ValueError(f"sample_weight: expected numbers, got: {error}.") from error
+    if not weights.any():
+        raise ValueError("sample_weight: expected some weight above zero, got zeros only.")
+    counted = np.count_nonzero(weights)  # a weight of zero leaves its row out
+    if weights.sum() < _FEWEST_OBSERVATIONS * counted:
+        warnings.warn(
+            f"sample_weight: {counted} rows are {weights.sum():g} observations in all, of which"
+            " little can be learned: a weight says how many observations a row is. Where they are to be"
+            " relative, divide them by their mean.",
+            stacklevel=3,
+        )
+    return weights

@@ -1,0 +1,127 @@
+"""What is wrong with parameters and data is told by name, before any work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor
+from gpflow_deep.estimators.given import check_parameters
+
+_X = np.random.default_rng(0).normal(size=(24, 2))
+_y = np.sin(_X[:, 0])
+_TABLE = pd.DataFrame(_X, columns=["a", "b"])
+_LABELS = np.array(["no", "yes"] * 12, object)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("settings", [1], "expected values by name or None, got \\[1\\]"),
+        ("settings", "rbf", "expected values by name or None, got 'rbf'"),
+        ("verbose", "loud", "expected a number of at least 0, got 'loud'"),
+        ("warm_start", "yes", "expected True or False, got 'yes'"),
+        ("warp", 1, "expected True or False, got 1"),
+        ("random_state", "a", "expected an integer in .* got 'a'"),
+        ("checkpoint_dir", 3, "expected a path or None, got 3"),
+        ("float", "float16", "expected 'float32' or 'float64', got 'float16'"),
+    ],
+)
+def test_a_parameter_that_cannot_work_is_named(name: str, value: Any, told: str) -> None:
+    parameters: dict[str, Any] = {name: value}
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: {told}"):
+        DeepGPRegressor("svgp", **parameters).fit(_X, _y)
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "told"),
+    [
+        ("gp", dict(num_layers=3), "^num_layers: 'gp' has 1 always, .* the 3 given"),
+        ("constant", dict(kernel="rbf"), "^kernel: 'constant' has 'constant' always, .* the 'rbf'"),
+        ("rough-gp", dict(kernel="rbf"), "^kernel: 'rough-gp' has 'matern12' always, .* the 'rbf'"),
+    ],
+)
+def test_a_parameter_without_effect_is_told(
+    model: str, parameters: dict[str, Any], told: str
+) -> None:
+    with pytest.warns(UserWarning, match=told):
+        check_parameters(DeepGPRegressor(model, **parameters))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        ("gp", dict(num_layers=1, kernel="rbf", verbose=True)),
+        ("rough-gp", dict(kernel="matern12")),
+        ("mean-field", dict(num_layers=3, random_state=np.random.RandomState(1))),
+        ("auto", dict(num_layers=3, kernel="rbf", checkpoint_dir="folder")),
+    ],
+)
+def test_parameters_that_have_their_effect_are_not(model: str, parameters: dict[str, Any]) -> None:
+    assert 0 <= check_parameters(DeepGPRegressor(model, **parameters)) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (pd.Categorical(["u", "v"] * 12), "category such as u"),
+        (["u", *range(23)], "object such as u"),
+        (pd.date_range("2020", periods=24), "datetime64.* such as 2020"),
+        (pd.to_timedelta(np.arange(24), unit="D"), "timedelta64.* such as 0 days"),
+    ],
+)
+def test_a_column_that_is_no_numbers_is_named(cells: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"^X, column 'c': expected numbers, got {told}"):
+        DeepGPRegressor("constant").fit(_TABLE.assign(c=cells), _y)
+    fitted = DeepGPRegressor("constant").fit(_TABLE.assign(c=1.0), _y)
+    with pytest.raises(ValueError, match=f"^X, column 'c': expected numbers, got {told}"):
+        fitted.predict(_TABLE.assign(c=cells))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"c": pd.Categorical([1, 2] * 12)}, {"c": [*map(str, range(24))]}, {"c": [True] * 24}],
+)
+def test_a_column_that_can_be_numbers_is_taken(columns: dict[str, Any]) -> None:
+    """As scikit-learn takes it."""
+    fitted = DeepGPRegressor("constant").fit(_TABLE.assign(**columns), _y)
+    assert np.isfinite(fitted.predict(_TABLE.assign(**columns))).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "told"),
+    [
+        (pd.date_range("2020", periods=24), "^y: expected numbers or labels, got datetime64"),
+        (["u"] * 24, "^y: expected numbers, got 'u'"),
+        (np.array([*"1234567", "x"] * 3, object), "^y: expected numbers, got 'x'"),
+        (np.full(24, np.nan), "Input y contains NaN"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_named(y: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        DeepGPRegressor("constant").fit(_TABLE, y)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
+@pytest.mark.parametrize("kind", [object, "string", "category"])
+def test_a_missing_label_is_found(missing: Any, kind: Any) -> None:
+    y = pd.Series(_LABELS)
+    y[3] = missing
+    with pytest.raises(ValueError, match="^Input y contains NaN: .* got none in row 3"):
+        DeepGPClassifier("svgp").fit(_X, y.astype(kind))
+
+
+def test_labels_of_several_types_are_told() -> None:
+    y = _LABELS.copy()
+    y[::2] = 1
+    with pytest.raises(ValueError, match="y: expected labels of one type, got int, str"):
+        DeepGPClassifier("svgp").fit(_X, y)
+
+
+def test_weights_that_are_no_numbers_are_named() -> None:
+    with pytest.raises(ValueError, match="^sample_weight: expected numbers, got: .*'u'"):
+        DeepGPRegressor("constant").fit(_X, _y, sample_weight=["u"] * 24)
