@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
+from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.optimizers import Scipy
 from scipy.optimize import OptimizeResult, minimize
 
 from gpflow_deep.numerics.compiled import compiled
-from gpflow_deep.numerics.factorisations import FactorisationError
+from gpflow_deep.numerics.factorisations import LEAF, FactorisationError
 from gpflow_deep.presets.exact import ExactGP
 
-__all__ = ["Objective", "maximise"]
+__all__ = ["Objective", "Objectives", "maximise"]
 
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 
@@ -24,17 +26,29 @@ class Objective:
     """
     A model's training loss with its gradient as SciPy takes them, of one vector of all unconstrained values:
     compiled once for all climbs, and one call an evaluation, of which fits of few rows make hundreds.
+
+    :param model: whose trainable variables the values are of.
+    :param like: that of a model of the same kernel, priors and numbers of columns, and of rows where they are
+        not few, whose compilation does for this one too.
     """
 
-    def __init__(self, model: ExactGP) -> None:
+    def __init__(self, model: ExactGP, like: Objective | None = None) -> None:
         self.model = model
         # Looking for a model's variables takes longer than its evidence of few rows.
         self._variables = model.trainable_variables
-        self._evaluate = compiled(partial(_loss_and_gradient, model, self._variables))
+        self._data = tuple(map(tf.convert_to_tensor, (*model.data, model.weights)))
+        self._evaluate: Any = self._compile() if like is None else like._evaluate
+
+    def _compile(self) -> Any:
+        N = _compiled_rows(self.model)
+        rows = [tf.TensorSpec([N, *array.shape[1:]], array.dtype) for array in self._data]
+        values = tf.TensorSpec(self.values.shape, tf.float64)
+        function = partial(_loss_and_gradient, self.model, self._variables)
+        return compiled(function, input_signature=[values, *rows])
 
     def __call__(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """Loss and gradient at these values, which the model then has."""
-        loss, gradient = self._evaluate(tf.constant(values))
+        """Loss and gradient at these values, which the model of the compilation then has."""
+        loss, gradient = self._evaluate(tf.constant(values), *self._data)
         return float(loss), gradient.numpy()
 
     @property
@@ -53,14 +67,39 @@ class Objective:
 
 
 def _loss_and_gradient(
-    model: ExactGP, variables: Sequence[tf.Variable], values: tf.Tensor
+    model: ExactGP, variables: Sequence[tf.Variable], values: tf.Tensor, *data: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     _assign(variables, values)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
-        loss = model.training_loss()
+        loss = -(model.log_evidence(*data) + model.log_prior_density())
     gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
     return loss, tf.cast(Scipy.pack_tensors(gradients), values.dtype)
+
+
+class Objectives:
+    """Objectives of which those of a name have one compilation."""
+
+    def __init__(self) -> None:
+        self._first: dict[Hashable, Objective] = {}
+
+    def of(self, model: ExactGP, *name: Hashable) -> Objective:
+        """
+        A model's objective.
+
+        :param name: the same for models of one kernel, priors and numbers of columns alone.
+        """
+        key = *name, _compiled_rows(model)
+        if key not in self._first:
+            # Evaluations leave their values in the model that was compiled: nobody's.
+            self._first[key] = Objective(gpflow.utilities.deepcopy(model))
+        return Objective(model, self._first[key])
+
+
+def _compiled_rows(model: ExactGP) -> int | None:
+    """How many rows its objective is compiled for; ``None`` for any number of few."""
+    num_rows = int(model.inputs.shape[0])
+    return None if num_rows <= LEAF else num_rows
 
 
 def _assign(variables: Sequence[tf.Variable], values: tf.Tensor) -> None:

@@ -18,6 +18,7 @@ from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT
 
+from .ascent import Objectives
 from .calibration import left_out
 from .data import checked_data
 from .evidence import condition, fit_constant
@@ -218,6 +219,7 @@ class DeepGPEstimator(BaseEstimator):
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         of_labels: ExactGP | None = None
+        objectives = Objectives()
 
         def fit(
             name: str,
@@ -254,6 +256,7 @@ class DeepGPEstimator(BaseEstimator):
                 start=start,
                 of_labels=of_labels,
                 forest=self.model == "auto",  # who asks for a GP gets one
+                objectives=objectives,
                 checkpoint_dir=folder or None,
                 progress=self.verbose > 1,
             )

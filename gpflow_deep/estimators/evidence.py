@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 from gpflow_deep.presets.registry import CONSTANT
 
-from .ascent import Objective, maximise
+from .ascent import Objective, Objectives, maximise
 from .calibration import Errors, calibrate, left_out, predicted
 from .rows import Predicted, Rows
 
@@ -62,13 +62,16 @@ class _Rival:
     objective: Objective  # that rivals of one kernel share
     first: np.ndarray  # unconstrained values, as a noise at its floor could not be assigned
     values: np.ndarray
+    named: Callable[[ExactGP], Objective]  # makes it of other rows
     reached: float = np.inf  # loss a row
 
     @classmethod
-    def of(cls, model: ExactGP, settings: Settings) -> _Rival:
+    def of(
+        cls, model: ExactGP, settings: Settings, named: Callable[[ExactGP], Objective] = Objective
+    ) -> _Rival:
         """At the model's values."""
-        objective = Objective(model)
-        return cls(settings, objective, objective.values, objective.values)
+        objective = named(model)
+        return cls(settings, objective, objective.values, objective.values, named)
 
     @property
     def model(self) -> ExactGP:
@@ -77,7 +80,7 @@ class _Rival:
 
     def move_to(self, model: ExactGP) -> None:
         """Go on with other rows."""
-        self.objective = Objective(model)
+        self.objective = self.named(model)
 
     def climb(self, iterations: int, seconds: float, longer: float) -> None:
         """Maximise the evidence, from where it was left."""
@@ -117,6 +120,7 @@ def fit_exact(
     most_seconds: float | None = None,
     forest: bool = True,
     inputs_may_go: bool = True,
+    objectives: Objectives | None = None,
 ) -> tuple[ExactGP, Settings, Errors | None]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
@@ -138,6 +142,7 @@ def fit_exact(
     :param forest: whether errors may be described by the inputs.
     :param inputs_may_go: whether lengthscales may be without end: not of labels, nor where others start from
         them, whose training could not bring an input back.
+    :param objectives: of fits to other rows of the same data, for this one not to compile them again.
     :return: the model, the settings with the kernel and the precision taken, and the errors; of classes
         none.
     """
@@ -149,10 +154,19 @@ def fit_exact(
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
+    objectives = objectives or Objectives()
+
+    def named(chosen: Settings) -> Callable[[ExactGP], Objective]:
+        """What a family and these settings are the same in."""
+        structure = chosen.kernel, chosen.positive_bijector, chosen.noise_floor
+        return lambda model: objectives.of(
+            model, name, structure, type(model.kernel.lengthscales.prior).__name__
+        )
+
     rivals: list[_Rival] = []
     start = _START
     for chosen in choices:
-        rival = _Rival.of(_model(name, trial, chosen, seed), chosen)
+        rival = _Rival.of(_model(name, trial, chosen, seed), chosen, named(chosen))
         start = rival.climb_from(start, _TRIAL_TIME * limit / len(kernels), longer)
         rivals.append(rival)
     if len(some.X) > len(trial.X):
@@ -187,7 +201,7 @@ def fit_exact(
     if settings.likelihood == "gaussian":
         own = left_out(best)
         if _is_few(best):
-            own = left_out_by_parts(best, own, _PARTS, seed, seconds)
+            own = left_out_by_parts(best, own, _PARTS, seed, seconds, named(settings))
         known = [own]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
@@ -230,7 +244,12 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
 
 
 def left_out_by_parts(
-    model: ExactGP, known: Predicted, number: int, seed: int, seconds: float | None = None
+    model: ExactGP,
+    known: Predicted,
+    number: int,
+    seed: int,
+    seconds: float | None = None,
+    named: Callable[[ExactGP], Objective] | None = None,
 ) -> Predicted:
     """
     Each observation predicted from all others, by hyperparameters that the other parts of the rows tell, its
@@ -243,6 +262,7 @@ def left_out_by_parts(
     :param number: of parts.
     :param seed: of the parts.
     :param seconds: of which all parts together take a fifth.
+    :param named: makes the objective of a model like this one; by default of each part like the first's.
     """
     X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
     no_time = seconds is not None and seconds < _VERY_SHORT
@@ -253,13 +273,14 @@ def left_out_by_parts(
     part = np.random.default_rng(seed).permutation(len(X)) % number
     limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
     found = []
+    objectives = Objectives()
     for own in range(number):
         told = part != own
         learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
-        maximise(Objective(learner), _ITERATIONS, limit, 1.0)
+        maximise((named or objectives.of)(learner), _ITERATIONS, limit, 1.0)
         found.append(left_out(twin))
     rows = np.arange(len(X))
     return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))

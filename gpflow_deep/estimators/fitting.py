@@ -18,6 +18,7 @@ from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
 from gpflow_deep.presets.settings import CLASSES
 
+from .ascent import Objectives
 from .calibration import Errors, left_out
 from .evidence import fit_constant, fit_exact, left_out_by_parts, most_rows
 from .fitted import FittedModel
@@ -49,6 +50,7 @@ def fit_family(
     start: FittedModel | None = None,
     of_labels: ExactGP | None = None,
     forest: bool = True,
+    objectives: Objectives | None = None,
     checkpoint_dir: Path | None = None,
     progress: bool = False,
 ) -> FittedModel:
@@ -70,6 +72,7 @@ def fit_family(
     :param start: a fit of the same family, whose parameters are the initial ones.
     :param of_labels: that a model of classes starts from without such a fit; some rows tell one by default.
     :param forest: whether errors and labels of an exact GP may be described by the inputs.
+    :param objectives: of exact GPs that were fitted before to other rows of the data.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -99,6 +102,7 @@ def fit_family(
             most_seconds,
             forest,
             inputs_may_go=not is_of_labels,
+            objectives=objectives,
         )
         if is_of_labels:
             known = left_out(model)

@@ -24,7 +24,7 @@ __all__ = [
 #: Of matrices that are inverted by halves, in their own dtype: how many there are at least, and how many
 #: rows they have, more than the second number and up to the third.
 MANY, SMALL, _LARGE = 64, 32, 128
-_LEAF = 200  # rows that are not halved further
+LEAF = 200  # rows that are not halved further, nor those whose number is not known to a graph
 
 
 class FactorisationError(ValueError):
@@ -158,9 +158,9 @@ def triangular_inverse(factor: tf.Tensor) -> tf.Tensor:
     L^-1 of a lower triangular L [N, N], by halves: most of the work is then in matrix products, which take a
     third of the time of a solve.
     """
-    N = int(factor.shape[-1])
-    if N <= _LEAF:
-        return tf.linalg.triangular_solve(factor, tf.eye(N, dtype=factor.dtype))
+    N = factor.shape[-1]
+    if N is None or N <= LEAF:
+        return tf.linalg.triangular_solve(factor, tf.eye(tf.shape(factor)[-1], dtype=factor.dtype))
     half = N // 2
     first = triangular_inverse(factor[:half, :half])
     second = triangular_inverse(factor[half:, half:])
@@ -200,8 +200,8 @@ def gaussian_log_density(covariance: tf.Tensor, Y: tf.Tensor, what: str) -> tf.T
 
 def _lower_gram(factor: tf.Tensor) -> tf.Tensor:
     """T^T T [N, N] of a lower triangular T, whose zeros are not multiplied."""
-    N = int(factor.shape[-1])
-    if N <= _LEAF:
+    N = factor.shape[-1]
+    if N is None or N <= LEAF:
         return tf.matmul(factor, factor, transpose_a=True)
     half = N // 2
     left, second = factor[half:, :half], factor[half:, half:]

@@ -112,19 +112,32 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The log evidence."""
-        log_density = gaussian_log_density(self._covariance(), self.targets, _COVARIANCE)
-        repeats = (1.0 - self.weights) * tf.math.log(2.0 * np.pi * self.likelihood.variance)
-        repeats = tf.reduce_sum(repeats - tf.math.log(self.weights))
+        return self.log_evidence(self.inputs, self.targets, self.weights)
+
+    def log_evidence(self, X: tf.Tensor, Y: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """
+        That of any data under these hyperparameters.
+
+        :param X: inputs [N, D].
+        :param Y: targets [N, P].
+        :param weights: how many observations each row is, positive [N].
+        """
+        log_density = gaussian_log_density(self._covariance(X, weights), Y, _COVARIANCE)
+        repeats = (1.0 - weights) * tf.math.log(2.0 * np.pi * self.likelihood.variance)
+        repeats = tf.reduce_sum(repeats - tf.math.log(weights))
         return tf.cast(log_density, repeats.dtype) + 0.5 * self.num_latent_gps * repeats
 
     def posterior(self) -> DeepGPPosterior:
         """Predictions with the covariance of the data factorised once."""
         return DeepGPPosterior(self)
 
-    def _covariance(self) -> tf.Tensor:
-        """Of the targets, [N, N]."""
-        K = covariance_matrix(self.kernel, tf.convert_to_tensor(self.inputs))
-        return K + tf.linalg.diag(self.likelihood.variance / self.weights)
+    def _covariance(
+        self, X: tf.Tensor | None = None, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Of the targets, or of others that were made at X [N, D] so often [N]: [N, N]."""
+        X, weights = (self.inputs, self.weights) if X is None else (X, weights)
+        K = covariance_matrix(self.kernel, tf.convert_to_tensor(X))
+        return K + tf.linalg.diag(self.likelihood.variance / weights)
 
     def _factorise(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""

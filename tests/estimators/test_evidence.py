@@ -152,6 +152,31 @@ def test_objective_is_the_loss_with_its_gradient(float_type):
     np.testing.assert_allclose(gradient, flat, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("sizes, compilations", [((20, 31, 7), 1), ((20, 210, 211, 210), 3)])
+def test_objectives_of_one_name_are_compiled_once_and_leave_models_alone(
+    monkeypatch, sizes, compilations
+):
+    """But for each number of many rows, whose matrices are worked on by halves."""
+    traced, real = [], ascent._loss_and_gradient
+    monkeypatch.setattr(ascent, "_loss_and_gradient", lambda *a: traced.append(1) or real(*a))
+    rng, objectives = np.random.default_rng(0), ascent.Objectives()
+    for num_rows in sizes:
+        X = rng.normal(size=(num_rows, 2))
+        model = get("gp").build(X, np.sin(X[:, :1]), recommended("gp", num_rows, 2), 0)
+        model.weights.assign(rng.uniform(0.5, 2.0, size=num_rows))
+        shared, own = objectives.of(model, "gp"), ascent.Objective(model)
+        start = shared.values
+        values = start + rng.normal(size=start.size)
+        traces = len(traced)
+        loss, gradient = shared(values)
+        compilations -= len(traced) - traces
+        np.testing.assert_array_equal(own.values, start)
+        expected, expected_gradient = own(values)
+        assert loss == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-10, atol=1e-12)
+    assert compilations == 0
+
+
 def _slow(num_rows):
     """Settings with which functions without noise gain for long: not by logarithms."""
     return replace(recommended("gp", num_rows, 2), positive_bijector="own")
