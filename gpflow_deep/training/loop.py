@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["fit"]
 
+import inspect
 import json
 import os
 import time
@@ -164,9 +165,8 @@ def fit(
         check_share(validation_fraction, "validation_fraction")
     if time_limit is not None:
         check_positive_number(time_limit, "time_limit")
-    for name, function in [("callback", callback), ("monitor", monitor)]:
-        if function is not None and not callable(function):
-            raise TypeError(f"{name}: expected a function, got {type(function).__name__}.")
+    _check_called(callback, "callback", step=1, loss=1.0)
+    _check_called(monitor, "monitor", step=1)
     check_tempering(tempering, model)
     replicas = Replicas(strategy)
     if checkpoint_dir is not None:
@@ -313,6 +313,23 @@ def fit(
         _finalise(optimizer, variables)
     out_of_time = run.step < steps and not run.out_of_patience(patience)
     return run.result(patience, out_of_time)
+
+
+def _check_called(function: Any, name: str, **arguments: Any) -> None:
+    if function is None:
+        return
+    what = type(function).__name__
+    if not callable(function):
+        raise TypeError(f"{name}: expected a function, got {what}.")
+    try:
+        inspect.signature(function).bind(*arguments.values())
+    except TypeError as error:
+        other = " That is for `monitor`." if isinstance(function, gpflow.monitor.Monitor) else ""
+        raise TypeError(
+            f"{name}: expected a function of ({', '.join(arguments)}), got {what}: {error}.{other}"
+        ) from error
+    except ValueError:  # of some built-in ones nothing is known
+        pass
 
 
 def _finalise(optimizer: Any, variables: Sequence[tf.Variable]) -> None:

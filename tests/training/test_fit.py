@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
+from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.utilities import read_values, set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
@@ -451,3 +452,27 @@ def test_steps_of_a_call_do_not_depend_on_the_load(
     monkeypatch.setattr(pace, "_now", lambda: next(clocks))
     pace.start()
     assert pace.count(pace.seconds()) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "told"),
+    [
+        ("callback", 3, "expected a function, got int"),
+        ("callback", lambda step: None, r"expected a function of \(step, loss\), got function: "),
+        ("callback", Monitor(MonitorTaskGroup([])), "of .*, got Monitor: .* That is for `monitor`"),
+        ("monitor", lambda step, loss: None, r"expected a function of \(step\), got function: "),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_told_before_work(
+    name: str, function: Any, told: str
+) -> None:
+    model = Line()
+    before = model.slope.numpy()
+    with pytest.raises(TypeError, match=f"^{name}: {told}"):
+        quiet_fit(model, **{name: function})
+    np.testing.assert_array_equal(model.slope.numpy(), before)
+
+
+@pytest.mark.parametrize("function", [print, max, lambda *_: None, lambda step, loss=0.0: None])
+def test_a_function_that_can_be_called_is(function: Callable[..., Any]) -> None:
+    quiet_fit(Line(), steps=2, callback=function)
