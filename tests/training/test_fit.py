@@ -459,7 +459,7 @@ def test_steps_of_a_call_do_not_depend_on_the_load(
     [
         ("callback", 3, "expected a function, got int"),
         ("callback", lambda step: None, r"expected a function of \(step, loss\), got function: "),
-        ("callback", Monitor(MonitorTaskGroup([])), "of .*, got Monitor: .* That is for `monitor`"),
+        ("callback", Monitor(MonitorTaskGroup([])), ".* got Monitor: .* That is for `monitor`"),
         ("monitor", lambda step, loss: None, r"expected a function of \(step\), got function: "),
     ],
 )
