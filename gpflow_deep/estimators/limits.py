@@ -40,12 +40,12 @@ class Limits:
         :param weights: how often each row was observed, above zero, [N]; once by default.
         """
         weights = np.ones(len(array)) if weights is None else weights
-        first, median, third = (_quantile(array, weights, level) for level in (0.25, 0.5, 0.75))
+        quartiles = np.array([_quartiles(column, weights) for column in array.T])  # [D, 2, 3]
         with np.errstate(over="ignore"):
-            far = _FAR * (third[1] - first[0]) / _QUARTILES_TO_SD
+            far = _FAR * (quartiles[:, 1, 2] - quartiles[:, 0, 0]) / _QUARTILES_TO_SD
             far = np.where(far > 0.0, far, np.inf)
-            middle = median[0] / 2.0 + median[1] / 2.0
-            return cls(middle - far, middle + far)
+            median = np.sum(quartiles[:, :, 1] / 2.0, axis=1)
+            return cls(median - far, median + far)
 
     def where(self, columns: np.ndarray) -> Limits:
         """These limits for some columns, [D] of booleans, and none for the others."""
@@ -60,20 +60,17 @@ class Limits:
         return (array < self.low) | (array > self.high)
 
 
-def _quantile(
-    array: np.ndarray, weights: np.ndarray, level: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _quartiles(column: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
-    Where the columns' distribution functions reach a level, and where they exceed it, each [D]: the same for
-    a row of weight two and for the row twice, which interpolation is not.
+    Where a distribution function of values [N] reaches a quarter, a half and three quarters, and where it
+    exceeds them, [2, 3]: the same for a row of weight two and for the row twice, which interpolation is not.
     """
-    order = np.argsort(array, axis=0, kind="stable")
-    ordered = np.take_along_axis(array, order, axis=0)
-    totals = np.cumsum(weights[order], axis=0)
-    below, level = totals[:-1], level * totals[-1]
-    reached, exceeded = np.sum(below < level, axis=0), np.sum(below <= level, axis=0)
-    columns = np.arange(array.shape[1])
-    return ordered[reached, columns], ordered[exceeded, columns]
+    order = np.argsort(column)
+    totals = np.cumsum(weights[order])
+    levels = np.array([0.25, 0.5, 0.75]) * totals[-1]
+    places = [np.searchsorted(totals, levels, side) for side in ("left", "right")]
+    quartiles: np.ndarray = column[order[np.minimum(places, len(column) - 1)]]
+    return quartiles
 
 
 def limits_of(
