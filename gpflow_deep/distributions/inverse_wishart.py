@@ -9,6 +9,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import TensorType
+from tensorflow_probability.python.internal import tensor_util
+from tensorflow_probability.python.internal.parameter_properties import (
+    BIJECTOR_NOT_IMPLEMENTED,
+    ParameterProperties,
+    ShapeParameterProperties,
+)
 
 from ..numerics.gamma import gammas_from_normals
 from ..validation import as_real_tensor, check_positive_integer
@@ -20,20 +26,32 @@ class _RealMatrix(tfp.distributions.Distribution):
     """A law of square matrices with degrees of freedom ``df``, all of whose parameters have gradients."""
 
     def __init__(
-        self, df: tf.Tensor, size: int, parameters: dict[str, Any], name: str, validate_args: bool
+        self,
+        df: TensorType,
+        size: int,
+        dtype: tf.DType,
+        parameters: dict[str, Any],
+        name: str,
+        validate_args: bool,
     ) -> None:
-        known = tf.get_static_value(df)
+        tensor = as_real_tensor(df, "df")
+        known = tf.get_static_value(tensor)
         if known is not None and not np.all((known > size - 1) & np.isfinite(known)):
             raise ValueError(f"df: expected finite numbers above {size - 1}, got {known!r}.")
-        self.df, self.size = df, size
+        self._df, self.size = _reference(df, tensor), size
         super().__init__(
-            dtype=df.dtype,
+            dtype=dtype,
             reparameterization_type=tfp.distributions.FULLY_REPARAMETERIZED,
             validate_args=validate_args,
             allow_nan_stats=True,
             parameters=parameters,
             name=name,
         )
+
+    @property
+    def df(self) -> tf.Tensor:
+        """Degrees of freedom [...], those of now where they are a variable."""
+        return tf.cast(self._df, self.dtype)
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:
         """Draws as a smooth function of standard normals [..., size, size]."""
@@ -45,7 +63,7 @@ class _RealMatrix(tfp.distributions.Distribution):
         return self.from_normals(tf.random.stateless_normal(shape, seed, dtype=self.dtype))
 
     def _batch_shape(self) -> tf.TensorShape:
-        return self.df.shape
+        return tf.TensorShape(self._df.shape)
 
     def _batch_shape_tensor(self) -> tf.Tensor:
         return tf.shape(self.df)
@@ -62,6 +80,12 @@ class _RealMatrix(tfp.distributions.Distribution):
 
     def _event_shape_tensor(self) -> tf.Tensor:
         return tf.constant([self.size, self.size])
+
+    def _check_value(self, value: tf.Tensor) -> None:
+        if not value.shape[-2:].is_compatible_with(self.event_shape):
+            raise ValueError(
+                f"value: expected matrices [..., {self.size}, {self.size}], got {value.shape}."
+            )
 
     def _halves(self) -> tf.Tensor:
         """Half the degrees of freedom that each diagonal entry of Bartlett's factor has: [..., size]."""
@@ -88,10 +112,15 @@ class Bartlett(_RealMatrix):
     ) -> None:
         parameters = dict(locals())
         size = check_positive_integer(size, "size")
-        df = as_real_tensor(df, "df")
-        if not df.dtype.is_floating:
-            df = tf.cast(df, gpflow.default_float())
-        super().__init__(df, size, parameters, name, validate_args)
+        dtype = _floating(as_real_tensor(df, "df").dtype)
+        super().__init__(df, size, dtype, parameters, name, validate_args)
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {"df": _degrees_of_freedom(), "size": ShapeParameterProperties()}
+
+    def _default_event_space_bijector(self) -> tfp.bijectors.Bijector:
+        return _factors(self.dtype)
 
     def from_normals(self, normals: TensorType) -> tf.Tensor:
         """Draws as a smooth, increasing function of standard normals [..., size, size], entry by entry."""
@@ -100,6 +129,7 @@ class Bartlett(_RealMatrix):
         return tf.linalg.set_diag(tf.linalg.band_part(normals, -1, 0), tf.sqrt(2.0 * gammas))
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        self._check_value(value)
         halves, diagonal = self._halves(), tf.linalg.diag_part(value)
         below = tf.linalg.set_diag(tf.linalg.band_part(value, -1, 0), tf.zeros_like(diagonal))
         count = self.size * (self.size - 1) / 2
@@ -114,6 +144,27 @@ class Bartlett(_RealMatrix):
         )
         return log_normals + tf.reduce_sum(log_chis, axis=-1)
 
+    def _mean(self) -> tf.Tensor:
+        return tf.linalg.diag(self._diagonal_mean())
+
+    def _variance(self) -> tf.Tensor:
+        ones = tf.ones(self.event_shape, self.dtype)
+        below = tf.broadcast_to(
+            tf.linalg.band_part(ones, -1, 0),
+            tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], axis=0),
+        )
+        return tf.linalg.set_diag(
+            below, 2.0 * self._halves() - tf.math.square(self._diagonal_mean())
+        )
+
+    def _mode(self) -> tf.Tensor:
+        """Its diagonal is at zero where there the density has no end."""
+        return tf.linalg.diag(tf.sqrt(tf.maximum(2.0 * self._halves() - 1.0, 0.0)))
+
+    def _diagonal_mean(self) -> tf.Tensor:
+        halves = self._halves()
+        return tf.exp(0.5 * np.log(2.0) + tf.math.lgamma(halves + 0.5) - tf.math.lgamma(halves))
+
 
 class InverseWishart(_RealMatrix):
     r"""
@@ -121,7 +172,9 @@ class InverseWishart(_RealMatrix):
     :math:`|X|^{-(\nu + p + 1)/2} \exp(-\tfrac12 \mathrm{tr}\, \Psi X^{-1})`, for real degrees of freedom.
 
     Draws are :math:`C (A A^T)^{-1} C^T` with C the Cholesky factor of :math:`\Psi` and A by
-    :class:`Bartlett`: differentiable in both parameters (Ober & Aitchison 2021, Appendix C).
+    :class:`Bartlett`: differentiable in both parameters (Ober & Aitchison 2021, Appendix C). With less than
+    half a degree of freedom above p - 1 draws may be nearly singular: the density of such a one is NaN, as
+    its smallest eigenvalue was lost to rounding.
 
     >>> law = gd.distributions.InverseWishart(tf.constant(4.5, tf.float64), tf.eye(2, dtype=tf.float64))
     >>> law.sample(3, seed=0).shape
@@ -143,15 +196,11 @@ class InverseWishart(_RealMatrix):
         name: str = "InverseWishart",
     ) -> None:
         parameters = dict(locals())
-        scale_tril = as_real_tensor(scale_tril, "scale_tril")
-        if not scale_tril.dtype.is_floating:
-            scale_tril = tf.cast(scale_tril, gpflow.default_float())
-        self.scale_tril = scale_tril
-        if self.scale_tril.shape.rank is not None and (
-            self.scale_tril.shape.rank < 2 or self.scale_tril.shape[-1] != self.scale_tril.shape[-2]
-        ):
-            raise ValueError(f"scale_tril: expected [..., p, p], got {self.scale_tril.shape}.")
-        known = tf.get_static_value(self.scale_tril)
+        tensor = as_real_tensor(scale_tril, "scale_tril")
+        shape = tensor.shape
+        if shape.rank is not None and (shape.rank < 2 or shape[-1] != shape[-2]):
+            raise ValueError(f"scale_tril: expected [..., p, p], got {shape}.")
+        known = tf.get_static_value(tensor)
         if known is not None and (
             np.any(np.triu(known, 1)) or not np.all(np.diagonal(known, axis1=-2, axis2=-1) > 0)
         ):
@@ -159,15 +208,34 @@ class InverseWishart(_RealMatrix):
                 "scale_tril: expected the Cholesky factor of the scale matrix, lower triangular with a"
                 f" positive diagonal, got {known!r}."
             )
-        df = tf.cast(as_real_tensor(df, "df"), self.scale_tril.dtype)
-        batch = self.scale_tril.shape[:-2]
+        of_df = as_real_tensor(df, "df").shape
         try:
-            self._static_batch = tf.broadcast_static_shape(df.shape, batch)
+            self._static_batch = tf.broadcast_static_shape(of_df, shape[:-2])
         except ValueError as error:
             raise ValueError(
-                f"df: expected a shape that broadcasts with {batch}, that of the scales, got {df.shape}."
+                f"df: expected a shape that broadcasts with {shape[:-2]}, that of the scales, got {of_df}."
             ) from error
-        super().__init__(df, self.scale_tril.shape[-1], parameters, name, validate_args)
+        self._scale_tril = _reference(scale_tril, tensor)
+        super().__init__(df, shape[-1], _floating(tensor.dtype), parameters, name, validate_args)
+
+    @property
+    def scale_tril(self) -> tf.Tensor:
+        """Cholesky factor of the scale matrix [..., p, p], that of now where it is a variable."""
+        return tf.cast(self._scale_tril, self.dtype)
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {
+            "df": _degrees_of_freedom(),
+            "scale_tril": ParameterProperties(
+                event_ndims=2,
+                default_constraining_bijector_fn=lambda: _factors(dtype),
+            ),
+        }
+
+    def _default_event_space_bijector(self) -> tfp.bijectors.Bijector:
+        """As of a Wishart matrix: by the Cholesky factor."""
+        return tfp.bijectors.Chain([tfp.bijectors.CholeskyOuterProduct(), _factors(self.dtype)])
 
     def _batch_shape(self) -> tf.TensorShape:
         return self._static_batch
@@ -183,6 +251,7 @@ class InverseWishart(_RealMatrix):
         return tf.matmul(root, root, transpose_a=True)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        self._check_value(value)
         factor = tf.linalg.cholesky(value)
         root = tf.linalg.triangular_solve(factor, self.scale_tril)
         trace = tf.reduce_sum(tf.square(root), axis=[-2, -1])  # of Psi X^-1
@@ -194,14 +263,52 @@ class InverseWishart(_RealMatrix):
             - 0.5 * trace
         )
 
+    def _scale(self) -> tf.Tensor:
+        return tf.matmul(self.scale_tril, self.scale_tril, transpose_b=True)
+
     def _mean(self) -> tf.Tensor:
-        scale = tf.matmul(self.scale_tril, self.scale_tril, transpose_b=True)
+        scale = self._scale()
         excess = (self.df - self.size - 1.0)[..., None, None]
         return tf.where(excess > 0.0, scale / excess, np.nan * scale)
+
+    def _variance(self) -> tf.Tensor:
+        scale = self._scale()
+        diagonal = tf.linalg.diag_part(scale)
+        products = diagonal[..., :, None] * diagonal[..., None, :]
+        m = (self.df - self.size)[..., None, None]
+        variance = (m + 1.0) * tf.square(scale) + (m - 1.0) * products
+        variance /= m * tf.square(m - 1.0) * (m - 3.0)
+        return tf.where(m > 3.0, variance, np.nan * variance)
+
+    def _mode(self) -> tf.Tensor:
+        return self._scale() / (self.df + self.size + 1.0)[..., None, None]
 
     def _log_multivariate_gamma(self) -> tf.Tensor:
         constant = 0.25 * self.size * (self.size - 1) * np.log(np.pi)
         return constant + tf.reduce_sum(tf.math.lgamma(self._halves()), axis=-1)
+
+
+def _reference(value: Any, tensor: tf.Tensor) -> Any:
+    """What may change later, a variable or a parameter of GPflow, as it is; anything else as a tensor."""
+    return value if tensor_util.is_ref(value) else tensor
+
+
+def _degrees_of_freedom() -> ParameterProperties:
+    """Whose least value depends on the size."""
+    return ParameterProperties(
+        shape_fn=lambda shape: shape[:-2],
+        default_constraining_bijector_fn=BIJECTOR_NOT_IMPLEMENTED,
+    )
+
+
+def _factors(dtype: Any) -> tfp.bijectors.Bijector:
+    """From vectors to lower triangular matrices with a positive diagonal."""
+    return tfp.bijectors.FillScaleTriL(diag_shift=np.finfo(tf.as_dtype(dtype).as_numpy_dtype).eps)
+
+
+def _floating(dtype: tf.DType) -> tf.DType:
+    """The default for whole numbers."""
+    return dtype if dtype.is_floating else tf.as_dtype(gpflow.default_float())
 
 
 def _log_determinant(factor: tf.Tensor) -> tf.Tensor:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.utilities import positive
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -239,3 +241,102 @@ def test_whole_degrees_of_freedom_are_real_numbers() -> None:
     whole = Bartlett(5, 2).sample(3, seed=[1, 2])
     real = Bartlett(np.float64(5.0), 2).sample(3, seed=[1, 2])
     np.testing.assert_array_equal(whole, real)
+
+
+# ---------------------------------------------------------------- as tfp's own distributions
+
+
+def _laws(df: Any) -> list[Any]:
+    """Of matrices of size 3."""
+    scales = np.linalg.cholesky(np.stack([np.eye(3), SCALE, 2.0 * SCALE]))
+    return [Bartlett(df, 3), InverseWishart(df, scales)]
+
+
+@pytest.mark.parametrize("kind", [tf.Variable, lambda x: gpflow.Parameter(x, transform=positive())])
+@pytest.mark.parametrize("law", [0, 1])
+def test_variables_are_followed_and_have_gradients(kind: Callable[..., Any], law: int) -> None:
+    df, root = kind(np.float64(5.0)), tf.Variable(np.linalg.cholesky(SCALE))
+    D = [Bartlett(df, 3), InverseWishart(df, root)][law]
+    value = D.sample(seed=3)
+    for of in (lambda D: D.log_prob(value), lambda D: tf.reduce_sum(D.sample(seed=1))):
+        with tf.GradientTape() as tape:
+            objective = of(D)
+        gradients = tape.gradient(objective, D.trainable_variables)
+        assert len(gradients) == 1 + law
+        assert all(np.abs(gradient).max() > 0.0 for gradient in gradients)
+    df.assign(9.0)
+    root.assign(2.0 * root)
+    now = _law(law, 9.0, root.numpy())
+    np.testing.assert_allclose(D.log_prob(value), now.log_prob(value), rtol=1e-12)
+    np.testing.assert_allclose(D.sample(seed=(1, 2)), now.sample(seed=(1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(D.mean(), now.mean(), rtol=1e-12)
+
+
+def _law(law: int, df: float, root: np.ndarray) -> Any:
+    df = tf.constant(df, tf.float64)
+    return [Bartlett(df, 3), InverseWishart(df, root)][law]
+
+
+def test_a_variable_that_cannot_be_degrees_of_freedom() -> None:
+    with pytest.raises(ValueError, match="df: expected finite numbers above 2, got"):
+        Bartlett(tf.Variable(1.0), 3)
+
+
+@pytest.mark.parametrize("law", [0, 1])
+def test_moments_and_mode(law: int) -> None:
+    """Of draws; the mode by the density around it."""
+    D = _laws(tf.constant([[14.0], [25.5]], tf.float64))[law]
+    draws = D.sample(100_000, seed=1).numpy()
+    deviation = D.stddev().numpy()
+    assert deviation.shape == draws.shape[1:] and (deviation >= 0.0).all()
+    error = deviation / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - D.mean()) <= 5.0 * error).all()
+    np.testing.assert_allclose(draws.std(axis=0), deviation, rtol=0.05)
+    mode, rng = D.mode().numpy(), np.random.default_rng(0)
+    for _ in range(20):
+        other = 1e-3 * rng.normal(size=(3, 3))
+        other = np.tril(other) if law == 0 else other + other.T
+        assert (D.log_prob(mode + other) < D.log_prob(mode)).numpy().all()
+
+
+def test_variance_is_infinite_or_none_where_tails_are_heavy() -> None:
+    D = InverseWishart(tf.constant([5.9, 6.1], tf.float64), np.eye(3))
+    assert np.isnan(D.variance()[0]).all() and np.isfinite(D.variance()[1]).all()
+
+
+@pytest.mark.parametrize("law", [0, 1])
+def test_parts_of_a_batch(law: int) -> None:
+    D = _laws(tf.constant([[5.0], [6.0]], tf.float64))[law]
+    value = D.sample(seed=0)
+    whole = D.log_prob(value)
+    np.testing.assert_allclose(D[1].log_prob(value[1]), whole[1], rtol=1e-12)
+    np.testing.assert_allclose(
+        D[..., -1].log_prob(value[..., -1, :, :]), whole[..., -1], rtol=1e-12
+    )
+    assert D.copy(validate_args=True).batch_shape == D.batch_shape
+
+
+@pytest.mark.parametrize("law", [0, 1])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_bijectors_lead_to_the_values(law: int, dtype: tf.DType) -> None:
+    D = [
+        Bartlett(tf.constant(5.0, dtype), 3),
+        InverseWishart(tf.constant(5.0, dtype), tf.eye(3, dtype=dtype)),
+    ][law]
+    bijector = D.experimental_default_event_space_bijector()
+    value = D.sample(4, seed=0)
+    flat = bijector.inverse(value)
+    assert flat.shape == (4, 6) and flat.dtype == dtype
+    np.testing.assert_allclose(bijector.forward(tf.identity(flat)), value, rtol=1e-4, atol=1e-4)
+    properties = type(D).parameter_properties(dtype=dtype)
+    if law == 1:
+        bijector = properties["scale_tril"].default_constraining_bijector_fn()
+        root = bijector.forward(tf.ones(6, dtype))
+        assert InverseWishart(tf.constant(5.0, dtype), root).sample(seed=0).dtype == dtype
+
+
+@pytest.mark.parametrize("law", [0, 1])
+def test_a_value_of_another_size_is_told(law: int) -> None:
+    D = _laws(tf.constant(5.0, tf.float64))[law]
+    with pytest.raises(ValueError, match=r"value: expected matrices \[..., 3, 3\], got \(2, 2\)"):
+        D.log_prob(np.eye(2))
