@@ -7,8 +7,10 @@ trained for maximum likelihood.
     python benchmarks/images.py --data synthetic --steps 3 --float32
 
 `digits` is scikit-learn's; `cifar10`, `mnist` and others are files NAME.npz in the folder that
-GPFLOW_DEEP_DATA names, with `images` [N, H, W, C], `labels` [N], `test_images` and `test_labels`; `synthetic`
-are 5000 images of noise of CIFAR's size, for time and memory. Each run adds a line to --output.
+GPFLOW_DEEP_DATA names, with `images` [N, H, W, C] or [N, H, W], `labels` [N] or [N, 1], `test_images` and
+`test_labels`, or with Keras's names `x_train`, `y_train`, `x_test` and `y_test`; `synthetic` are 5000 images
+of noise of CIFAR's size, for time and memory. `--num-images 500` trains on as many, of each class alike: the
+paper's MNIST of 500 images. Each run adds a line to --output.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from gpflow.keras import tf_keras
 from sklearn.datasets import load_digits, load_sample_images
 
 import gpflow_deep as gd
+from gpflow_deep.experiments.datasets import DATA_VARIABLE
 from gpflow_deep.layers.bayesian import Activation, BayesianConv2D, BayesianDense, Residual
 from gpflow_deep.presets.image_networks import image_network, lenet, resnet8
 
@@ -41,6 +44,10 @@ ARCHITECTURES = {
     "lenet": lenet,
 }
 
+NAMES = (
+    ("images", "labels", "test_images", "test_labels"),
+    ("x_train", "y_train", "x_test", "y_test"),
+)
 Images = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -58,16 +65,47 @@ def load(name: str, split: int) -> Images:
         test, train = order[:360], order[360:]
         parts = images[train], labels[train], images[test], labels[test]
     else:
-        folder = os.environ.get(gd.experiments.datasets.DATA_VARIABLE)
-        if folder is None:
-            raise SystemExit(f"GPFLOW_DEEP_DATA: expected a folder with {name}.npz, it is not set.")
-        with np.load(Path(folder) / f"{name}.npz") as data:
-            names = ("images", "labels", "test_images", "test_labels")
-            parts = tuple(data[key] for key in names)
+        parts = from_file(name)
     images, labels, test_images, test_labels = parts
     images, test_images = images.astype(float), test_images.astype(float)
     mean, deviation = images.mean(axis=(0, 1, 2)), images.std(axis=(0, 1, 2))
     return (images - mean) / deviation, labels, (test_images - mean) / deviation, test_labels
+
+
+def from_file(name: str) -> Images:
+    """Those of NAME.npz in the user's folder."""
+    folder = os.environ.get(DATA_VARIABLE)
+    if folder is None:
+        raise SystemExit(f"{DATA_VARIABLE}: expected a folder with {name}.npz, it is not set.")
+    path = Path(folder) / f"{name}.npz"
+    if not path.is_file():
+        raise SystemExit(f"{DATA_VARIABLE}: expected a folder with {name}.npz, there is no {path}.")
+    with np.load(path) as data:
+        names = next((names for names in NAMES if set(names) <= set(data.files)), None)
+        if names is None:
+            raise SystemExit(
+                f"{path}: expected arrays {' or '.join(map(', '.join, NAMES))}, got {', '.join(data.files)}."
+            )
+        images, labels, test_images, test_labels = (data[key] for key in names)
+    images, test_images = (x[..., None] if x.ndim == 3 else x for x in (images, test_images))
+    for key, array in zip(names[::2], (images, test_images)):
+        if array.ndim != 4:
+            raise SystemExit(
+                f"{path}: {key}: expected [N, H, W, C] or [N, H, W], got {array.shape}."
+            )
+    return images, labels.reshape(-1), test_images, test_labels.reshape(-1)
+
+
+def some(number: int, images: np.ndarray, labels: np.ndarray, seed: int) -> Any:
+    """As many images of each class, or as nearly so as there are, and their labels."""
+    order = np.random.default_rng(seed).permutation(len(images))
+    # The first of each class, then the second of each, and so on.
+    turn = np.zeros(len(order), int)
+    for label in np.unique(labels):
+        own = labels[order] == label
+        turn[own] = np.arange(own.sum())
+    chosen = order[np.argsort(turn, kind="stable")[:number]]
+    return images[chosen], labels[chosen]
 
 
 def other_images(like: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -145,16 +183,19 @@ def flip_and_crop(shape: tuple[int, ...], X: tf.Tensor, Y: tf.Tensor, seed: tf.T
 
 def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
     data = load(o.data, o.split)
+    if o.num_images is not None:
+        data = *some(o.num_images, *data[:2], o.split), *data[2:]
     images, labels, test_images, test_labels = (
         x.astype(gpflow.default_float()) if x.ndim > 1 else x for x in data
     )
+    classes = int(max(labels.max(), test_labels.max())) + 1
     others = other_images(images).astype(images.dtype)
     tf_keras.utils.set_random_seed(o.split)
     tf_keras.backend.set_floatx(np.dtype(gpflow.default_float()).name)
     architecture = ARCHITECTURES[o.architecture]
     begin, cpu = time.perf_counter(), time.process_time()
     if method == "maximum-likelihood":
-        layers = architecture(int(labels.max()) + 1, o.channels, "neal")
+        layers = architecture(classes, o.channels, "neal")
         gd.layers.bayesian.connect(layers, images.shape[1:])
         network = likelihood_network(layers, images.shape[1:])
         losses = train_by_likelihood(network, o, (images, labels, test_images, test_labels))
@@ -166,6 +207,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
         model = image_network(
             images,
             labels,
+            num_classes=classes,
             architecture=architecture,
             posterior=method,
             prior=o.prior,
@@ -203,6 +245,7 @@ def run(method: str, o: argparse.Namespace) -> dict[str, Any]:
     return {
         "data": o.data,
         "split": o.split,
+        "num_images": len(images),
         "method": method,
         "architecture": o.architecture,
         "prior": o.prior if method != "maximum-likelihood" else None,
@@ -240,6 +283,7 @@ def main() -> None:
     parser.add_argument(
         "--kl-weight", type=float, default=1.0, help="less: a posterior that is colder"
     )
+    parser.add_argument("--num-images", type=int, help="to train on, of each class alike")
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--augment", action="store_true", help="flips and crops, as for CIFAR")
     parser.add_argument("--float32", action="store_true")

@@ -103,6 +103,7 @@ def image_network(
     prior: str = "spatial",
     channels: int = 32,
     num_inducing: int = 500,
+    num_classes: int | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> GlobalInducingBNN:
@@ -125,6 +126,8 @@ def image_network(
     :param prior: "spatial", "neal", "standard" or "scale".
     :param channels: of the convolutions.
     :param num_inducing: inducing images, at most N.
+    :param num_classes: how many there are, where some may be missing among the labels; by default up to the
+        largest of these.
     :param seed: of the choice of inducing images, of initial values and predictions.
     :param settings: others of :class:`~gpflow_deep.models.GlobalInducingBNN`, such as ``num_samples``.
     :raises TypeError: where labels are no numbers, or the architecture is no function.
@@ -150,6 +153,15 @@ def image_network(
         raise ValueError(f"labels: expected classes 0, 1, ..., got {labels[~are_classes][0]}.")
     labels = labels.astype(int)
     classes = int(labels.max()) + 1
+    if num_classes is not None:
+        if check_positive_integer(num_classes, "num_classes") < classes:
+            raise ValueError(
+                f"num_classes: expected at least {classes}, as there is a label {classes - 1}, got"
+                f" {num_classes}."
+            )
+        classes = num_classes
+    if classes < 2:
+        raise ValueError("labels: expected at least two classes, got 0 alone; see num_classes.")
     start: dict[str, Any] = {"input_shape": images.shape[1:]}
     if posterior == "global-inducing":
         M = min(check_positive_integer(num_inducing, "num_inducing"), len(images))

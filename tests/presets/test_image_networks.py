@@ -68,6 +68,9 @@ def test_they_learn(posterior: str) -> None:
         ({"labels": np.full(90, np.nan)}, "labels: expected classes 0, 1, ..., got nan"),
         ({"images": np.full([90, 8, 8, 1], np.nan)}, "images: expected finite values"),
         ({"images": np.zeros([0, 8, 8, 1]), "labels": np.zeros(0)}, "images: expected some"),
+        ({"num_classes": 2}, "num_classes: expected at least 3, as there is a label 2, got 2"),
+        ({"num_classes": 0}, "num_classes: expected a positive integer"),
+        ({"labels": np.zeros(90, int)}, "labels: expected at least two classes, got 0 alone"),
     ],
 )
 def test_bad_arguments(change: dict[str, Any], message: str) -> None:
@@ -97,3 +100,23 @@ def test_classes_of_any_type_of_number(kind: type) -> None:
     small = partial(resnet8, num_pools=1)
     model = image_network(images, labels.astype(kind), architecture=small, **settings)
     assert model.likelihood.num_classes == labels.max() + 1 and model.num_data == 7
+
+
+@pytest.mark.parametrize("posterior", ["global-inducing", "factorised"])
+def test_classes_that_are_missing_among_the_labels(posterior: str) -> None:
+    images, labels = _digits()
+    some = labels == 0
+    model = image_network(
+        images[some],
+        labels[some],
+        architecture=partial(resnet8, num_pools=1),
+        posterior=posterior,
+        channels=2,
+        num_inducing=5,
+        num_classes=3,
+        num_prediction_samples=2,
+    )
+    rows = images[:6].reshape(6, -1)
+    assert model.predict_y(rows)[0].shape == (6, 3)
+    density = model.predict_log_density((rows, labels[:6, None])).numpy()
+    assert np.isfinite(density).all() and len(np.unique(labels[:6])) == 3
