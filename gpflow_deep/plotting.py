@@ -22,6 +22,7 @@ __all__ = [
     "inducing_correlation",
     "plot_calibration",
     "plot_inducing_covariance",
+    "plot_reliability",
     "plot_trace",
     "plot_variance_vs_error",
 ]
@@ -221,6 +222,49 @@ def plot_calibration(
         ylim=(0.0, 1.0),
         xlabel="probability of the interval",
         ylabel="share of targets inside",
+        aspect="equal",
+    )
+    if label is not None:
+        ax.legend()
+    return ax
+
+
+@check_shapes("probabilities: [N, C]")
+def plot_reliability(
+    Y: Any,
+    probabilities: Any,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    num_bins: int = 15,
+) -> Axes:
+    """
+    Share of the points whose most probable class is the true one, against its probability (Guo, Pleiss, Sun &
+    Weinberger 2017); the areas of markers grow with the numbers of points.
+
+    On the diagonal the probabilities hold what they promise; below it the model is too sure of itself.
+
+    >>> probabilities = np.array([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
+    >>> axes = gd.plotting.plot_reliability([0, 1, 1], probabilities, label="network")
+    >>> axes.get_xlabel()
+    'probability of the predicted class'
+
+    :param Y: true classes, [N] or [N, 1].
+    :param probabilities: predicted.
+    :param ax: where to draw; call again on the same axes to compare models.
+    :param label: for the legend.
+    :param num_bins: of equal width, from 0 to 1.
+    """
+    confidence, accuracy, count = metrics.reliability_curve(Y, probabilities, num_bins)
+    ax = _axes(ax)
+    (line,) = ax.plot(confidence, accuracy, "-", label=label)
+    ax.scatter(confidence, accuracy, 10.0 + 190.0 * count / count.sum(), color=line.get_color())
+    ax.axline((0.0, 0.0), slope=1.0, color="grey", linestyle="--", linewidth=1.0, zorder=0)
+    ax.set(
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.0),
+        xlabel="probability of the predicted class",
+        ylabel="share of predictions that are right",
         aspect="equal",
     )
     if label is not None:

@@ -16,6 +16,7 @@ from gpflow_deep.plotting import (
     inducing_correlation,
     plot_calibration,
     plot_inducing_covariance,
+    plot_reliability,
     plot_trace,
     plot_variance_vs_error,
 )
@@ -129,6 +130,19 @@ def test_calibration_is_that_of_the_metrics() -> None:
     np.testing.assert_array_equal(curve[1:-1], np.stack([nominal, observed], axis=1))
     np.testing.assert_array_equal(curve[[0, -1]], [[0.0, 0.0], [1.0, 1.0]])
     assert isinstance(ax, Axes) and ax.get_legend() is not None
+    ax.figure.canvas.draw()
+
+
+def test_reliability_plot_shows_the_curve() -> None:
+    rng = np.random.default_rng(4)
+    probabilities, Y = rng.dirichlet(np.ones(3), size=80), rng.integers(0, 3, size=80)
+    ax = plot_reliability(Y, probabilities, label="model", num_bins=7)
+    confidence, accuracy, count = metrics.reliability_curve(Y, probabilities, 7)
+    curve = np.stack([confidence, accuracy], axis=1)
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), curve)
+    np.testing.assert_array_equal(ax.collections[0].get_offsets(), curve)
+    assert np.array_equal(np.argsort(ax.collections[0].get_sizes()), np.argsort(count))
+    assert plot_reliability(Y[:, None], probabilities, ax) is ax and len(ax.collections) == 2
     ax.figure.canvas.draw()
 
 

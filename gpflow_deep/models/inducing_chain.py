@@ -108,8 +108,8 @@ class InducingChainModel(VariationalDeepGPModel):
     @tf.autograph.experimental.do_not_convert
     def prior_kl(self, num_samples: int | None = None, seed: TensorType | None = None) -> tf.Tensor:
         """
-        KL divergence of the posterior from the prior: exact for one layer, else averaged over S draws of the
-        layers below each.
+        KL divergence of the posterior from the prior: exact for one layer whose prior has no parameter that
+        is drawn ("scale", "spatial"), else averaged over S draws of these and of the layers below each.
 
         :param num_samples: S; the model's own by default.
         :param seed: as for :meth:`draw_noise`.

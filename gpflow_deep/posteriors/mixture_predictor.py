@@ -26,6 +26,7 @@ from ..validation import (
     check_memory,
     check_positive_integer,
     check_targets,
+    images_as_rows,
 )
 from .mixture import Mixture, Noise, joint_covariance, moments, with_noise_scales
 
@@ -417,7 +418,7 @@ class MixturePredictor(ABC):
         if tensor.shape[-1] not in (None, input_dim):
             raise ValueError(
                 f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
-                f" {tensor.shape}."
+                f" {tensor.shape}.{images_as_rows(tensor.shape, input_dim)}"
             )
         # Where the shape is not known by now.
         return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))

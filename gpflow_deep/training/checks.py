@@ -23,7 +23,7 @@ from check_shapes.exceptions import ShapeMismatchError
 
 from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.models.variational import VariationalDeepGPModel
-from gpflow_deep.validation import check_num_data, check_targets
+from gpflow_deep.validation import check_num_data, check_targets, images_as_rows
 
 from .clock import Tempering
 from .data import Data, split_validation
@@ -141,7 +141,7 @@ def _as_float_matrix(name: str, array: Any, dtype: np.dtype, missing: bool) -> n
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             f"{name}: expected a matrix [rows, columns] with at least one of each, "
-            f"got shape {array.shape}."
+            f"got shape {array.shape}.{images_as_rows(array.shape)}"
         )
     with np.errstate(over="ignore"):  # what overflows is reported below, with its rows
         cast = array.astype(dtype)

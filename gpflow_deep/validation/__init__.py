@@ -9,6 +9,7 @@ from .arrays import (
     check_inputs,
     check_noise,
     check_positive_array,
+    images_as_rows,
 )
 from .numbers import (
     check_choice,
@@ -47,4 +48,5 @@ __all__ = [
     "check_sequence_of",
     "check_share",
     "check_targets",
+    "images_as_rows",
 ]

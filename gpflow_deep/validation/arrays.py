@@ -25,8 +25,21 @@ __all__ = [
     "check_inputs",
     "check_noise",
     "check_positive_array",
+    "images_as_rows",
     "refuse_merged_values",
 ]
+
+
+def images_as_rows(shape: Sequence[int | None], input_dim: int | None = None) -> str:
+    """
+    The end of a message on an array that is no rows: what to do if it holds images [..., H, W, C].
+
+    :param input_dim: columns that are expected, if that is known.
+    """
+    pixels = tf.TensorShape(shape[-3:]).num_elements() if len(shape) >= 4 else None
+    if pixels is None or input_dim not in (None, pixels):
+        return ""
+    return f" Images are given as rows of their pixels: reshape them to [{shape[-4]}, {pixels}]."
 
 
 def check_inputs(X: Any, name: str) -> np.ndarray:

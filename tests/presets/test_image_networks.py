@@ -120,3 +120,18 @@ def test_classes_that_are_missing_among_the_labels(posterior: str) -> None:
     assert model.predict_y(rows)[0].shape == (6, 3)
     density = model.predict_log_density((rows, labels[:6, None])).numpy()
     assert np.isfinite(density).all() and len(np.unique(labels[:6])) == 3
+
+
+def test_images_that_are_not_rows_are_told_what_to_become() -> None:
+    images, labels = _digits()
+    small = partial(resnet8, num_pools=1)
+    model = image_network(images, labels, architecture=small, channels=2, num_inducing=5)
+    for call in (model.predict_y, model.posterior().predict_y):
+        with pytest.raises(ValueError, match=r"Xnew: .*rows of their pixels: .* to \[200, 64\]"):
+            call(images)
+    with pytest.raises(ValueError, match=r"X of data: .*rows of their pixels: .* to \[200, 64\]"):
+        gd.training.fit(model, (images, labels[:, None]), steps=1)
+    with pytest.raises(ValueError, match="got \\(200, 8, 8, 2\\).$"):
+        model.predict_y(np.repeat(images, 2, axis=-1))
+    with pytest.raises(ValueError, match=r"kernel_size: .* \[2, 2\], got \[3, 3\]. Pool less"):
+        image_network(images, labels, channels=2)

@@ -92,7 +92,7 @@ class BayesianConv2D(BayesianLayer):
             if kernel > size:
                 raise ValueError(
                     f"kernel_size: expected at most the size of the images, {list(input_shape[:2])}, got"
-                    f" {list(self.kernel_size)}."
+                    f" {list(self.kernel_size)}. Pool less before it, or take a smaller one."
                 )
             span = size if self.padding == "same" else size - kernel + 1
             sizes.append(-(-span // self.stride))
