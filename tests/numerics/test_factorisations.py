@@ -23,7 +23,7 @@ def _covariance(N: int, seed: int = 0) -> np.ndarray:
 @pytest.fixture
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halves down to three rows."""
-    monkeypatch.setattr(factorisations, "_LEAF", 3)
+    monkeypatch.setattr(factorisations, "LEAF", 3)
 
 
 @pytest.mark.usefixtures("small_leaves")
