@@ -35,21 +35,22 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
 def _check_columns(table: pd.DataFrame, error: Exception) -> None:
     """That what is wrong is no column."""
     for name, cells in table.items():
-        if (
-            cells.dtype.kind in "mM"
-            or pd.to_numeric(cells, errors="coerce")[cells.notna()].isna().any()
-        ):
+        wrong = cells.notna()
+        if cells.dtype.kind not in "mM":
+            wrong &= pd.to_numeric(cells, errors="coerce").isna()
+        if wrong.any():
             raise ValueError(
-                f"X, column {name!r}: expected numbers, got {cells.dtype} such as {cells.iloc[0]!s}. Encode"
-                " text, as by scikit-learn's OneHotEncoder; count times in a unit."
+                f"X, column {name!r}: expected numbers, got {cells.dtype} such as"
+                f" {cells[wrong].iloc[0]!s}. Encode text, as by scikit-learn's OneHotEncoder; count times in"
+                " a unit."
             ) from error
 
 
 def _check_targets(y: Any, numbers: bool) -> None:
     """That they are there, and no times; and, where they must be, that they are numbers."""
     kind = getattr(getattr(y, "dtype", None), "kind", "O")
-    if kind in "mM":
-        raise ValueError(f"y: expected numbers or labels, got {y.dtype}. Count times in a unit.")
+    if kind in "mM" and numbers:
+        raise ValueError(f"y: expected numbers, got {y.dtype}. Count times in a unit.")
     if kind not in "OSUT" or not isinstance(y, (Sequence, np.ndarray, pd.Series)) or not len(y):
         return
     cells = pd.Series(np.asarray(y, object).ravel())

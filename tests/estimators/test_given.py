@@ -70,6 +70,7 @@ def test_parameters_that_have_their_effect_are_not(model: str, parameters: dict[
     [
         (pd.Categorical(["u", "v"] * 12), "category such as u"),
         (["u", *range(23)], "object such as u"),
+        ([*range(23), "v"], "object such as v"),
         (pd.date_range("2020", periods=24), "datetime64.* such as 2020"),
         (pd.to_timedelta(np.arange(24), unit="D"), "timedelta64.* such as 0 days"),
     ],
@@ -95,7 +96,7 @@ def test_a_column_that_can_be_numbers_is_taken(columns: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("y", "told"),
     [
-        (pd.date_range("2020", periods=24), "^y: expected numbers or labels, got datetime64"),
+        (pd.date_range("2020", periods=24), "^y: expected numbers, got datetime64"),
         (["u"] * 24, "^y: expected numbers, got 'u'"),
         (np.array([*"1234567", "x"] * 3, object), "^y: expected numbers, got 'x'"),
         (np.full(24, np.nan), "Input y contains NaN"),
@@ -113,6 +114,12 @@ def test_a_missing_label_is_found(missing: Any, kind: Any) -> None:
     y[3] = missing
     with pytest.raises(ValueError, match="^Input y contains NaN: .* got none in row 3"):
         DeepGPClassifier("svgp").fit(_X, y.astype(kind))
+
+
+def test_times_are_labels() -> None:
+    y = np.array(["2020-01-01", "2021-01-01"] * 12, "datetime64[D]")
+    classifier = DeepGPClassifier("svgp", steps=1, num_inducing=4, random_state=0).fit(_X, y)
+    np.testing.assert_array_equal(classifier.classes_, y[:2])
 
 
 def test_labels_of_several_types_are_told() -> None:
