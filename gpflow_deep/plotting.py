@@ -216,17 +216,7 @@ def plot_calibration(
     nominal, observed = metrics.calibration_curve(Y, means, variances, log_weights)
     ax = _axes(ax)
     ax.plot([0.0, *nominal, 1.0], [0.0, *observed, 1.0], ".-", label=label)
-    ax.axline((0.0, 0.0), slope=1.0, color="grey", linestyle="--", linewidth=1.0, zorder=0)
-    ax.set(
-        xlim=(0.0, 1.0),
-        ylim=(0.0, 1.0),
-        xlabel="probability of the interval",
-        ylabel="share of targets inside",
-        aspect="equal",
-    )
-    if label is not None:
-        ax.legend()
-    return ax
+    return _promised_and_kept(ax, "probability of the interval", "share of targets inside", label)
 
 
 @check_shapes("probabilities: [N, C]")
@@ -259,17 +249,8 @@ def plot_reliability(
     ax = _axes(ax)
     (line,) = ax.plot(confidence, accuracy, "-", label=label)
     ax.scatter(confidence, accuracy, 10.0 + 190.0 * count / count.sum(), color=line.get_color())
-    ax.axline((0.0, 0.0), slope=1.0, color="grey", linestyle="--", linewidth=1.0, zorder=0)
-    ax.set(
-        xlim=(0.0, 1.0),
-        ylim=(0.0, 1.0),
-        xlabel="probability of the predicted class",
-        ylabel="share of predictions that are right",
-        aspect="equal",
-    )
-    if label is not None:
-        ax.legend()
-    return ax
+    xlabel, ylabel = "probability of the predicted class", "share of predictions that are right"
+    return _promised_and_kept(ax, xlabel, ylabel, label)
 
 
 @check_shapes("trace: [R, C]")
@@ -317,6 +298,15 @@ def _typical_largest(correlation: np.ndarray) -> float:
 
 def _axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _promised_and_kept(ax: Axes, xlabel: str, ylabel: str, label: str | None) -> Axes:
+    """Axes of probabilities and shares, with the diagonal, and a legend where there is a label."""
+    ax.axline((0.0, 0.0), slope=1.0, color="grey", linestyle="--", linewidth=1.0, zorder=0)
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), xlabel=xlabel, ylabel=ylabel, aspect="equal")
+    if label is not None:
+        ax.legend()
+    return ax
 
 
 def _cross(ax: Axes, boundary: int, linewidth: float) -> None:

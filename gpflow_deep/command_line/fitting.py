@@ -152,11 +152,11 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
         )
     if task != "auto":
         return Task(task, "you say so", *(notation if is_number else ()))
-    whole = bool(is_number and (values == values.round()).all())
     if not is_number:
         different = cells.astype(str).str.strip().nunique()
         _refuse_no_classes(cells, different)
         return Task("classification", f"the target is text of {different} values")
+    whole = bool((values == values.round()).all())
     classes = Task("classification", "", *notation, whole=whole)
     different = len(np.unique(classes.targets(cells)))
     if whole and different <= _FEW_VALUES:

@@ -95,7 +95,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
     try:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     except (TypeError, ValueError) as error:
-        if "sample" in str(error):
+        if "sample" in str(error).lower():
             raise
         raise ValueError(f"sample_weight: expected numbers, got: {error}.") from error
     if not weights.any():

@@ -272,15 +272,14 @@ def left_out_by_parts(
     twin = ExactGP((X, Y), kernel, likelihood, weights)
     part = np.random.default_rng(seed).permutation(len(X)) % number
     limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
-    found = []
-    objectives = Objectives()
+    found, named = [], named or Objectives().of
     for own in range(number):
         told = part != own
         learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])
         kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
         kernel.variance.assign(1.0)
         likelihood.variance.assign(_START.noise)
-        maximise((named or objectives.of)(learner), _ITERATIONS, limit, 1.0)
+        maximise(named(learner), _ITERATIONS, limit, 1.0)
         found.append(left_out(twin))
     rows = np.arange(len(X))
     return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))

@@ -131,22 +131,19 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         """Predictions with the covariance of the data factorised once."""
         return DeepGPPosterior(self)
 
-    def _covariance(
-        self, X: tf.Tensor | None = None, weights: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Of the targets, or of others that were made at X [N, D] so often [N]: [N, N]."""
-        X, weights = (self.inputs, self.weights) if X is None else (X, weights)
+    def _covariance(self, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Of targets [N, N] that were observed at X [N, D] so often [N]."""
         K = covariance_matrix(self.kernel, tf.convert_to_tensor(X))
         return K + tf.linalg.diag(self.likelihood.variance / weights)
 
     def _factorise(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The Cholesky factor L [N, N] of the targets' covariance, and L^-1 Y [N, P]."""
-        scale = cholesky(self._covariance(), _COVARIANCE, {})
+        scale = cholesky(self._covariance(self.inputs, self.weights), _COVARIANCE, {})
         return scale, tf.linalg.triangular_solve(scale, self.targets)
 
     def decorrelate(self, targets: np.ndarray) -> tuple[np.ndarray, float]:
         """L^-1 ``targets`` [N, P] and log|L|, for the Cholesky factor L [N, N] of the targets' covariance."""
-        scale = cholesky(self._covariance(), _COVARIANCE, {})
+        scale = cholesky(self._covariance(self.inputs, self.weights), _COVARIANCE, {})
         columns = tf.linalg.triangular_solve(scale, tf.cast(targets, scale.dtype))
         log_determinant = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(scale)))
         return columns.numpy(), float(log_determinant)
