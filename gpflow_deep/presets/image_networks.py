@@ -130,7 +130,8 @@ def image_network(
         largest of these.
     :param seed: of the choice of inducing images, of initial values and predictions.
     :param settings: others of :class:`~gpflow_deep.models.GlobalInducingBNN`, such as ``num_samples``.
-    :raises TypeError: where labels are no numbers, or the architecture is no function.
+    :raises TypeError: where labels are no numbers, the architecture is no function, or settings have a
+        likelihood.
     :raises ValueError: for another posterior, images and labels that do not fit each other, or others than
         these classes.
     """
@@ -144,6 +145,12 @@ def image_network(
         raise ValueError(
             "images, labels: expected shapes [N, H, W, C] and [N], got"
             f" {list(images.shape)} and {list(labels.shape)}."
+        )
+    fixed = {"layers", "likelihood"} & set(settings)
+    if fixed:
+        raise TypeError(
+            f"settings: expected none that the images' classes decide, got {sorted(fixed)}: make a"
+            " GlobalInducingBNN of layers of your own."
         )
     if not images.size:
         raise ValueError(f"images: expected some, got shape {list(images.shape)}.")

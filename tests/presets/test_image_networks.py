@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import gpflow_deep as gd
@@ -85,6 +86,7 @@ def test_bad_arguments(change: dict[str, Any], message: str) -> None:
     [
         ({"labels": np.full(200, "1")}, "labels: expected real numbers"),
         ({"architecture": "resnet8"}, "architecture: expected a function such as"),
+        ({"likelihood": None}, r"settings: .* classes decide, got \['likelihood'\]"),
     ],
 )
 def test_arguments_of_a_wrong_type(change: dict[str, Any], message: str) -> None:
@@ -133,5 +135,15 @@ def test_images_that_are_not_rows_are_told_what_to_become() -> None:
         gd.training.fit(model, (images, labels[:, None]), steps=1)
     with pytest.raises(ValueError, match="got \\(200, 8, 8, 2\\).$"):
         model.predict_y(np.repeat(images, 2, axis=-1))
-    with pytest.raises(ValueError, match=r"kernel_size: .* \[2, 2\], got \[3, 3\]. Pool less"):
-        image_network(images, labels, channels=2)
+
+
+def test_kernels_larger_than_what_pooling_leaves_of_an_image() -> None:
+    """Pooled twice, images of 8 x 8 are of 2 x 2, and kernels go around them more than once."""
+    images, labels = _digits()
+    model = image_network(images, labels, channels=2, num_inducing=5, prior="neal", num_samples=2)
+    assert connect(model.layers[:-2], (8, 8, 1)) == (2, 2, 2)
+    data = images.reshape(len(images), -1), labels[:, None]
+    with tf.GradientTape() as tape:
+        loss = model.training_loss(data)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert all(np.isfinite(g).all() and np.any(g) for g in gradients)

@@ -136,6 +136,10 @@ def _correlate(
     :return: [S K, lags of rows, lags of columns, C, R].
     """
     for axis, (first, end) in enumerate(lags, start=3):
+        size = int(images.shape[axis])
+        if max(-first, end - 1) > size:  # more than once around
+            images = tf.gather(images, np.arange(first, size + end - 1) % size, axis=axis)
+            continue
         index = [slice(None)] * axis
         parts = [images]
         if first:

@@ -89,10 +89,10 @@ class BayesianConv2D(BayesianLayer):
         self._expect(input_shape, 3, "images [H, W, C]")
         sizes = []
         for size, kernel in zip(input_shape, self.kernel_size):
-            if kernel > size:
+            if kernel > size and self.padding == "valid":
                 raise ValueError(
                     f"kernel_size: expected at most the size of the images, {list(input_shape[:2])}, got"
-                    f" {list(self.kernel_size)}. Pool less before it, or take a smaller one."
+                    f' {list(self.kernel_size)}. Pool less before it, take a smaller one, or padding "same".'
                 )
             span = size if self.padding == "same" else size - kernel + 1
             sizes.append(-(-span // self.stride))
