@@ -15,6 +15,7 @@ for _variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_T
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from collections.abc import Iterator  # noqa: E402
+from typing import Any  # noqa: E402
 
 import gpflow  # noqa: E402
 import numpy as np  # noqa: E402
@@ -22,6 +23,7 @@ import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from check_shapes import ShapeCheckingState, set_enable_check_shapes  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from tensorflow_probability.python.internal.cache_util import BijectorCache  # noqa: E402
 
 from gpflow_deep.presets import registry  # noqa: E402
 
@@ -50,6 +52,25 @@ def pytest_collection_finish() -> None:
 if sys.version_info < (3, 12):
     _collect_members = typing._get_protocol_attrs
     typing._get_protocol_attrs = functools.cache(_collect_members)
+
+# Bijectors remember what they computed, which is a seventh of the time that tests take: parameters are read
+# that often, and what is remembered saves one operation. Tests of it have it, as has what runs elsewhere.
+_look_up = BijectorCache._lookup
+
+
+def _compute(
+    self: BijectorCache, argument: Any, forward_name: str, inverse_name: str, **kwargs: Any
+) -> Any:
+    return self._invoke(argument, forward_name, kwargs, {})
+
+
+BijectorCache._lookup = _compute
+
+
+@pytest.fixture
+def bijectors_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for users."""
+    monkeypatch.setattr(BijectorCache, "_lookup", _look_up)
 
 
 @pytest.fixture(autouse=True)

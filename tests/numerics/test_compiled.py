@@ -6,11 +6,14 @@ import gc
 
 import gpflow
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from gpflow_deep.numerics.compiled import compiled
 from tests.training.models import make_svgp, quiet_fit
+
+pytestmark = pytest.mark.usefixtures("bijectors_remember")
 
 
 def count_graphs() -> int:
