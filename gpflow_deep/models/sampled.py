@@ -357,7 +357,7 @@ class SampledDeepGP(DrawingDeepGPModel):
 
     def convergence(self, Xnew: InputData) -> Convergence:
         """
-        R-hat (of split chains) and effective sample size of the predictions at some inputs.
+        R-hat (of split chains) and effective sample size of the predictions at some inputs; of one chain too.
 
         A warning says so where R-hat is above 1.1 at more than one in twenty points, or the effective sample
         size below 10 there: the chains then disagree, and more steps are needed.
@@ -371,9 +371,12 @@ class SampledDeepGP(DrawingDeepGPModel):
                 f"convergence: expected at least {_LEAST_STATES} kept states of each chain, got"
                 f" {int(self.inducing_posterior.times_kept)}."
             )
-        r_hat = tfp.mcmc.potential_scale_reduction(trace, split_chains=True)
+        r_hat = _split_r_hat(trace)
+        several = trace.shape[1] > 1
         with complex_casts_unsaid():
-            size = tfp.mcmc.effective_sample_size(trace, cross_chain_dims=1)
+            size = tfp.mcmc.effective_sample_size(
+                trace if several else trace[:, 0], cross_chain_dims=1 if several else None
+            )
         typical_r_hat = tfp.stats.percentile(r_hat, 95.0)
         typical_size = tfp.stats.percentile(size, 5.0)
         if not (typical_r_hat <= _LARGEST_R_HAT and typical_size >= _LEAST_SAMPLE_SIZE):
@@ -383,6 +386,25 @@ class SampledDeepGP(DrawingDeepGPModel):
                 " steps, or keep states further apart."
             )
         return Convergence(r_hat, size)
+
+
+def _split_r_hat(trace: tf.Tensor) -> tf.Tensor:
+    """
+    The root of the ratio of the variance of all states to that within half a chain (Gelman et al., Bayesian
+    Data Analysis, third edition, equation 11.4), of which TensorFlow Probability gives about the square.
+
+    :param trace: [R, C, ...].
+    :return: [...].
+    """
+    n = trace.shape[0] // 2
+    halves = tf.concat(
+        [trace[:n], trace[-n:]], axis=1
+    )  # of an odd number without the one in the middle
+    within = tf.reduce_mean(tf.math.reduce_variance(halves, axis=0), axis=0) * n / (n - 1.0)
+    means = tf.reduce_mean(halves, axis=0)
+    chains = means.shape[0]
+    between = tf.math.reduce_variance(means, axis=0) * chains / (chains - 1.0)
+    return tf.sqrt((n - 1.0) / n + between / within)
 
 
 def _per_chain(noise: tf.Tensor, num_chains: int) -> int:

@@ -318,16 +318,33 @@ def test_convergence(recwarn: pytest.WarningsRecorder) -> None:
     r_hat, size = model.convergence(XNEW)
     assert not recwarn.list
     assert r_hat.shape == size.shape == (6, 1)
-    # Gelman & Rubin 1992, of split chains.
+    # Gelman et al. 2013, equation 11.4, of split chains.
     halves = np.concatenate(np.split(trace, 2), axis=1)
     within = halves.var(axis=0, ddof=1).mean(axis=0)
     between = halves.mean(axis=0).var(axis=0, ddof=1)
-    assert_close(r_hat, 0.9 + (1.0 + 1.0 / 8.0) * between / within)
+    assert_close(r_hat, np.sqrt(0.9 + between / within))
     assert np.mean(size) == pytest.approx(80, rel=0.5)
     # One chain elsewhere.
     q.kept[-1].assign(q.kept[-1] + np.arange(4.0)[:, None, None])
     with pytest.warns(UserWarning, match="chains have not converged.*R-hat is above"):
-        assert np.all(model.convergence(XNEW).r_hat > 1.5)
+        assert np.all(model.convergence(XNEW).r_hat > 1.3)
+
+
+@pytest.mark.parametrize("num_states", [10, 11])
+def test_convergence_of_one_chain(num_states: int, recwarn: pytest.WarningsRecorder) -> None:
+    """Its halves are compared."""
+    model = deep(num_prediction_samples=num_states, num_chains=1)
+    q, rng = model.inducing_posterior, np.random.default_rng(0)
+    for kept in q.kept:
+        kept.assign(0.1 * rng.standard_normal(kept.shape))
+    q.times_kept.assign(q.num_kept)
+    trace = np.asarray(model.predict_f_trace(XNEW))
+    r_hat, size = model.convergence(XNEW)
+    halves = np.concatenate([trace[:5], trace[-5:]], axis=1)
+    within = halves.var(axis=0, ddof=1).mean(axis=0)
+    between = halves.mean(axis=0).var(axis=0, ddof=1)
+    assert_close(r_hat, np.sqrt(0.8 + between / within))
+    assert size.shape == (6, 1) and np.all(np.isfinite(size))
 
 
 def test_likelihoods_and_layers_that_do_not_whiten() -> None:
