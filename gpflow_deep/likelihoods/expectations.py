@@ -11,7 +11,6 @@ in place of random draws :mod:`.monte_carlo`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from gpflow.base import MeanAndVariance
@@ -25,10 +24,9 @@ from gpflow.likelihoods import (
     ScalarLikelihood,
     SwitchedLikelihood,
 )
-from gpflow.likelihoods.base import DEFAULT_NUM_GAUSS_HERMITE_POINTS
 from gpflow.likelihoods.utils import inv_probit
-from gpflow.quadrature import NDiagGHQuadrature
 
+from .gaussian import has_default_quadrature, has_normal_scale, scale_normaliser
 from .log_probs import (
     inherits,
     log_probit,
@@ -97,6 +95,8 @@ def predict_log_density(
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
     if takes_draws(likelihood, "predict_log_density"):
         return drawn_density(likelihood, X, Fmu, Fvar, Y)
+    if has_normal_scale(likelihood, Fmu.dtype):
+        return scale_normaliser(likelihood, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "predict_log_density"):
         return likelihood.predict_log_density(X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_log_density(likelihood, X, Fmu, Fvar, Y), axis=-1)
@@ -192,20 +192,13 @@ def needs_quadrature(likelihood: Likelihood, method: str) -> bool:
         return False
     if not inherits(
         likelihood, ScalarLikelihood, "_quadrature_log_prob", "_quadrature_reduction"
-    ) or not _is_default(likelihood.quadrature):
+    ) or not has_default_quadrature(likelihood):
         return False
     if inherits(likelihood, ScalarLikelihood, f"_{method}"):
         return True
     return any(
         inherits(likelihood, base, f"_{method}") and likelihood.invlink is not link
         for base, link in _CLOSED_FORMS.items()
-    )
-
-
-def _is_default(quadrature: Any) -> bool:
-    return (
-        type(quadrature) is NDiagGHQuadrature
-        and quadrature.n_gh == DEFAULT_NUM_GAUSS_HERMITE_POINTS
     )
 
 

@@ -21,8 +21,9 @@ from .expectations import (
     each_log_density,
     predict_mean_and_var,
 )
+from .gaussian import gaussian_normaliser, noise_variance
 from .log_probs import inherits, scalar_log_prob
-from .normalisers import Query, gaussian_normaliser, noise_variance, normaliser
+from .normalisers import Query, normaliser
 
 __all__ = ["MissingOutputs"]
 

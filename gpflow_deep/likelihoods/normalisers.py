@@ -18,6 +18,7 @@ import tensorflow as tf
 from gpflow.base import TensorType
 from gpflow.likelihoods import (
     Gaussian,
+    HeteroskedasticTFPConditional,
     Likelihood,
     MonteCarloLikelihood,
     MultiClass,
@@ -34,10 +35,11 @@ from .expectations import (
     predict_log_density,
     variational_expectations,
 )
+from .gaussian import gaussian_normaliser, has_normal_scale, noise_variance, scale_normaliser
 from .log_probs import inherits, probit
 from .monte_carlo import drawn_log_probs
 
-__all__ = ["Query", "gaussian_normaliser", "log_normaliser", "noise_variance", "normaliser"]
+__all__ = ["Query", "log_normaliser", "normaliser"]
 
 
 def log_normaliser(
@@ -119,50 +121,11 @@ def _gaussian(likelihood: Gaussian, at: Query) -> tf.Tensor:
     return gaussian_normaliser(at.Y - at.mean, at.covariance, s, at.alpha)
 
 
-def noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
-    """
-    Of a Gaussian likelihood at inputs [N, D]: [N, 1], or [N, P] where outputs have their own, for which
-    GPflow's ``variance_at`` has no room.
-    """
-    variance = tf.convert_to_tensor(likelihood._variance(X))
-    columns = (variance.shape[-1] or tf.shape(variance)[-1]) if variance.shape.rank else 1
-    return tf.broadcast_to(variance, [tf.shape(X)[0], columns])
-
-
-def gaussian_normaliser(
-    error: tf.Tensor, covariance: tf.Tensor, s: tf.Tensor, alpha: float
-) -> tf.Tensor:
-    """
-    log Z of a Gaussian likelihood: N(y; f, s)^alpha is Gaussian in f with variance s / alpha. Written so
-    that nothing cancels for small alpha.
-
-    :param error: y less the mean of f, [N, P].
-    :param covariance: of f, [N, P] or [N, P, P].
-    :param s: variance of the noise, [N, P], or [N, 1] for all outputs.
-    :return: [N].
-    """
-    constant = -0.5 * tf.math.log(2.0 * np.pi * s) + tf.zeros_like(error)
-    if covariance.shape.rank == 2:
-        if alpha == 0:
-            determinant = covariance / s
-        else:
-            determinant = tf.math.log1p(alpha * covariance / s) / alpha
-        squares = tf.square(error) / (alpha * covariance + s)
-        return tf.reduce_sum(constant - 0.5 * (determinant + squares), axis=-1)
-    s = s + tf.zeros_like(error)
-    if alpha == 0:
-        determinant = tf.reduce_sum(tf.linalg.diag_part(covariance) / s, axis=-1)
-        squares = tf.reduce_sum(tf.square(error) / s, axis=-1)
-    else:
-        root_s = tf.sqrt(s)
-        ratio = covariance / (root_s[:, :, None] * root_s[:, None, :])
-        identity = tf.eye(ratio.shape[-1], dtype=tf.float64)
-        root = tf.cast(tf.linalg.cholesky(identity + alpha * tf.cast(ratio, tf.float64)), s.dtype)
-        log_diagonal = tf.math.log(tf.linalg.diag_part(root))
-        determinant = 2.0 / alpha * tf.reduce_sum(log_diagonal, axis=-1)
-        whitened = tf.linalg.triangular_solve(root, (error / root_s)[..., None])
-        squares = tf.reduce_sum(tf.square(whitened), axis=[-2, -1])
-    return tf.reduce_sum(constant, axis=-1) - 0.5 * (determinant + squares)
+@normaliser.register
+def _heteroskedastic(likelihood: HeteroskedasticTFPConditional, at: Query) -> tf.Tensor:
+    if at.alpha == 0 or not has_normal_scale(likelihood, at.mean.dtype):
+        return normaliser.dispatch(Likelihood)(likelihood, at)
+    return scale_normaliser(likelihood, at.mean, at.covariance, at.Y, at.alpha)
 
 
 @normaliser.register

@@ -10,7 +10,7 @@ from gpflow.likelihoods import Gaussian
 
 from ..layers import GPLayer
 from ..layers.covariances import Kuf, prior_variance
-from ..likelihoods.normalisers import noise_variance
+from ..likelihoods.gaussian import noise_variance
 from ..numerics.factorisations import cholesky
 from ..validation import check_inputs, check_number
 from .checks import refuse_mixing

@@ -24,7 +24,7 @@ from gpflow.likelihoods import (
     StudentT,
     SwitchedLikelihood,
 )
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
 from gpflow_deep.likelihoods import (
@@ -262,6 +262,61 @@ def test_what_a_likelihood_does_itself_it_goes_on_doing() -> None:
     np.testing.assert_array_equal(
         log_prob(Softmax(2), X, two, classes), Softmax(2).log_prob(X, two, classes)
     )
+
+
+@pytest.mark.parametrize("correlation", [None, 0.0, 0.7])
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.1])
+def test_normal_observations_of_which_the_scale_is_a_function_too(
+    alpha: float, correlation: float | None
+) -> None:
+    """However narrow they are: against a dense sum over scales, of closed forms."""
+    likelihood = HeteroskedasticTFPConditional(scale_transform=tfp.bijectors.Exp())
+    mean = np.array([[0.3, -4.0], [0.3, -4.0], [-1.0, 0.5], [0.2, -1.0]])
+    variance = np.array([[0.5, 0.01], [0.0, 0.5], [2.0, 1.0], [0.8, 1e-12]])
+    y = np.array([[0.7], [0.31], [3.0], [0.1]])
+    covariance = variance
+    if correlation is not None:
+        covariance = np.stack([np.diag(v) for v in variance])
+        covariance[:, 0, 1] = covariance[:, 1, 0] = correlation * np.sqrt(variance.prod(axis=1))
+    z = np.linspace(-9.0, 9.0, 4001)
+    expected = []
+    for m, v, observed in zip(mean, variance, y[:, 0]):
+        g = m[1] + np.sqrt(v[1]) * z
+        s = np.exp(2.0 * g)
+        centre = m[0] + (correlation or 0.0) * np.sqrt(v[0]) * z
+        spread = v[0] * (1.0 - (correlation or 0.0) ** 2)
+        # The integral over f of N(y; f, s)^alpha N(f; centre, spread), normal in f.
+        log_f = 0.5 * (1.0 - alpha) * np.log(2.0 * np.pi * s) - 0.5 * np.log(alpha)
+        log_f += norm.logpdf(observed, centre, np.sqrt(spread + s / alpha))
+        log_w = norm.logpdf(z) + np.log(z[1] - z[0])
+        expected.append(logsumexp(log_f + log_w) / alpha)
+    X = tf.zeros([4, 1], tf.float64)
+    arguments = X, tf.constant(mean), tf.constant(covariance), tf.constant(y)
+    actual = log_normaliser(likelihood, *arguments, alpha)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
+    if alpha == 1 and correlation is None:
+        np.testing.assert_array_equal(predict_log_density(likelihood, *arguments), actual)
+    slopes = tfp.math.value_and_gradient(
+        lambda m, v: log_normaliser(likelihood, X, m, v, arguments[3], alpha), arguments[1:3]
+    )[1]
+    assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_other_distributions_with_a_scale_are_left_to_gpflow() -> None:
+    X, two = (
+        tf.zeros([3, 1], tf.float64),
+        tf.constant([[0.1, 0.2], [0.3, -1.0], [0.0, 0.0]], tf.float64),
+    )
+    Y, variance = tf.ones([3, 1], tf.float64), 0.1 * tf.ones_like(two)
+    fine = gpflow.quadrature.NDiagGHQuadrature(2, 7)
+    for likelihood in (
+        HeteroskedasticTFPConditional(tfp.distributions.Laplace),
+        HeteroskedasticTFPConditional(quadrature=fine),
+    ):
+        np.testing.assert_array_equal(
+            predict_log_density(likelihood, X, two, variance, Y),
+            likelihood.predict_log_density(X, two, variance, Y),
+        )
 
 
 def test_switched_likelihoods_are_asked_one_by_one() -> None:
