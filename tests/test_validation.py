@@ -19,6 +19,7 @@ from gpflow.likelihoods import (
     Likelihood,
     Ordinal,
     Poisson,
+    ScalarLikelihood,
     Softmax,
     SwitchedLikelihood,
 )
@@ -103,6 +104,33 @@ def test_the_index_of_a_likelihood() -> None:
     for wrong in (2.0, -1.0, 0.5):
         with pytest.raises(ValueError, match="Y.*index of a likelihood, 0 to 1.*last column"):
             check_targets([[0.3, wrong]], switched, 1, "Y")
+
+
+@pytest.mark.parametrize(
+    "part, good, bad, message",
+    [
+        (Poisson(), 2.0, -1.0, "expected counts for Poisson where the last column is 1, got -1"),
+        (Poisson(), 2.0, 0.5, "expected counts for Poisson where the last column is 1, got 0.5"),
+        (Bernoulli(), 1.0, -1.0, "labels 0 and 1 for Bernoulli where the last column is 1, got -1"),
+        (Gamma(), 0.1, -1.0, "positive values for Gamma where the last column is 1, got -1"),
+    ],
+)
+def test_each_of_several_likelihoods_has_observations_that_it_can_have(
+    part: ScalarLikelihood, good: float, bad: float, message: str
+) -> None:
+    switched = SwitchedLikelihood([Gaussian(), part])
+    rows = [[-0.5, -1.5, 0.0], [good, good, 1.0]]
+    np.testing.assert_array_equal(check_targets(rows, switched, 2, "Y"), rows)
+    with pytest.raises(ValueError, match=message):
+        check_targets([*rows, [good, bad, 1.0]], switched, 2, "Y")
+    compiled = tf.function(
+        lambda Y: check_targets(Y, switched, 2, "Y"),
+        input_signature=[tf.TensorSpec([None, 3], tf.float64)],
+        autograph=False,
+    )
+    np.testing.assert_array_equal(compiled(rows), rows)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="where the last column is 1"):
+        compiled([*rows, [good, bad, 1.0]])
 
 
 def test_masks_are_refused() -> None:

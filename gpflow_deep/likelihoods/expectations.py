@@ -70,6 +70,7 @@ def variational_expectations(
     :param Y: observations [N, ...].
     :return: [N].
     """
+    X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
     if takes_draws(likelihood, "variational_expectations"):
@@ -91,6 +92,7 @@ def predict_log_density(
     >>> bool(np.isclose(density, -0.5 * np.log(2 * np.pi) - 0.5))  # N(1; 0, 0.9 + 0.1)
     True
     """
+    X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
     if takes_draws(likelihood, "predict_log_density"):
@@ -120,6 +122,7 @@ def predict_mean_and_var(
     :param Fvar: their variances [N, P].
     :return: both [N, ...].
     """
+    X, Fmu, Fvar = map(tf.convert_to_tensor, (X, Fmu, Fvar))
     if is_switched(likelihood):
         parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
         mean, variance = (tf.concat(columns, axis=-1) for columns in zip(*parts))

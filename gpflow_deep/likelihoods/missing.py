@@ -80,12 +80,28 @@ class MissingOutputs(ScalarLikelihood):
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return normaliser(self, Query(X, Fmu, Fvar, Y, 0.0, None))
+        return self._of_rows(X, Fmu, Fvar, Y, 0.0)
 
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return normaliser(self, Query(X, Fmu, Fvar, Y, 1.0, None))
+        return self._of_rows(X, Fmu, Fvar, Y, 1.0)
+
+    def _of_rows(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType, alpha: float
+    ) -> tf.Tensor:
+        """log Z [batch...] of arguments [batch..., ...], as GPflow's likelihoods have them."""
+        X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+        if Y.shape.rank in (None, 2):
+            return normaliser(self, Query(X, Fmu, Fvar, Y, alpha, None))
+        batch = tf.shape(Y)[:-1]
+
+        def rows(x: tf.Tensor) -> tf.Tensor:
+            whole = tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-1:]], 0))
+            return tf.reshape(whole, [-1, x.shape[-1]])
+
+        flat = Query(rows(X), rows(Fmu), rows(Fvar), rows(Y), alpha, None)
+        return tf.reshape(normaliser(self, flat), batch)
 
 
 def _fill(Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

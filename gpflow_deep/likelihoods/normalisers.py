@@ -72,6 +72,7 @@ def log_normaliser(
     :return: [N].
     :raises ValueError: where such draws are needed and not given.
     """
+    X, mean, covariance, Y = map(tf.convert_to_tensor, (X, mean, covariance, Y))
     return normaliser(likelihood, Query(X, mean, covariance, Y, alpha, noise))
 
 

@@ -75,7 +75,8 @@ class NaturalGradient(tf.Module):
         linked in q: a step of 1 corrects each for itself what the loss says of all together. Below 2 by
         their number it converges where the loss is quadratic, and 1 by it is the bound.
     :param max_kl: trust region of posteriors over more than one layer, whose loss is not convex: how many
-        nats, on average over the inducing outputs, a step may change q by. None: no limit.
+        nats, on average over the inducing outputs, a step may change q by through its covariance, and as many
+        through its mean. None: no limit.
     """
 
     def __init__(

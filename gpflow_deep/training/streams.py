@@ -383,6 +383,8 @@ class _Arrays(Source):
             raise ValueError(
                 f"source: expected arrays of the same length, got {len(X)} and {len(Y)} rows."
             )
+        if len(X.shape) != 2:
+            raise ValueError(f"source: expected a matrix X [N, D], got shape {list(X.shape)}.")
         self._arrays, self.num_data = (X, Y), len(X)
         self._size = max(1, _BLOCK_BYTES // _bytes_of_a_row(X, Y))
 

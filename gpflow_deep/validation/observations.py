@@ -74,8 +74,9 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
         for each in requirements:
             wrong = ~each.holds(known)
             if wrong.any():
-                judged = known if wrong.shape == known.shape else known[..., -1:]
-                raise ValueError(f"{name}: {each.words}, got {judged[wrong][0]:g}.")
+                raise ValueError(
+                    f"{name}: {each.words}, got {known[..., each.columns][wrong][0]:g}."
+                )
         refuse_merged_values(known, name)
     return tf.cast(tensor, tf.int64 if isinstance(likelihood, Softmax) else gpflow.default_float())
 
@@ -85,6 +86,7 @@ class _Requirement(NamedTuple):
 
     holds: Callable[[Any], Any]  # of an array or a tensor, value by value
     words: str
+    columns: slice = slice(None)  # that are judged
 
 
 def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirement]:
@@ -101,7 +103,23 @@ def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirem
         finite = _Requirement(
             lambda y: abs(y) < np.inf, f"expected finite values, not NaN or infinity{advice}"
         )
-    return [finite] if support is None else [finite, support]
+    requirements = [finite] if support is None else [finite, support]
+    if isinstance(likelihood, SwitchedLikelihood):
+        for number, part in enumerate(likelihood.likelihoods):
+            requirements += _of_part(number, _support(part, num_latent_gps))
+    return requirements
+
+
+def _of_part(number: int, support: _Requirement | None) -> list[_Requirement]:
+    """What one of several likelihoods asks of the rows whose last column has its number."""
+    if support is None:
+        return []
+
+    def holds(y: Any) -> Any:
+        return (y[..., -1:] != number) | support.holds(y[..., :-1])
+
+    words = f"{support.words} where the last column is {number}"
+    return [_Requirement(holds, words, slice(None, -1))]
 
 
 def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
@@ -133,7 +151,9 @@ def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
             return (index >= 0) & (index <= last) & (index % 1 == 0)
 
         return _Requirement(
-            holds, f"expected the index of a likelihood, 0 to {last}, in the last column"
+            holds,
+            f"expected the index of a likelihood, 0 to {last}, in the last column",
+            slice(-1, None),
         )
     return None
 

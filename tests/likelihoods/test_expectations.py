@@ -333,6 +333,21 @@ def test_switched_likelihoods_are_asked_one_by_one() -> None:
     np.testing.assert_allclose(columns[:, 1:], predict_mean_and_var(parts[1], X, mean, variance)[0])
 
 
+def test_arrays_do_for_tensors() -> None:
+    arrays = np.zeros([2, 1]), np.array([[0.1], [0.4]]), np.array([[0.5], [2.0]]), np.ones([2, 1])
+    tensors = [tf.constant(array) for array in arrays]
+    for likelihood in (Gaussian(0.3), Poisson(), StudentT(0.02), Bernoulli()):
+        for function in (variational_expectations, predict_log_density, log_normaliser):
+            np.testing.assert_array_equal(
+                function(likelihood, *arrays), function(likelihood, *tensors)
+            )
+        for one, other in zip(
+            predict_mean_and_var(likelihood, *arrays[:3]),
+            predict_mean_and_var(likelihood, *tensors[:3]),
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_log_densities_are_asked_for_so_often_and_no_more() -> None:
     calls: list[int] = []
 

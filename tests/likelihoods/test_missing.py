@@ -132,6 +132,22 @@ def test_correlated_outputs_of_which_some_are_missing() -> None:
     np.testing.assert_allclose(actual[2], 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("inner", [Gaussian(0.3), Poisson(), StudentT(0.4)])
+@pytest.mark.parametrize("batch", [(2, 2), (5, 2), (2, 1, 3), ()])
+def test_batches_are_rows(inner: ScalarLikelihood, batch: tuple[int, ...]) -> None:
+    """As GPflow's likelihoods take them; two rows of two outputs are no covariance."""
+    likelihood, rng = MissingOutputs(inner), np.random.default_rng(0)
+    Y = rng.poisson(2.0, size=[*batch, 2]).astype(float)
+    Y[..., 0] = np.where(rng.random(batch) < 0.3, np.nan, Y[..., 0])
+    X, mean, variance = np.zeros([*batch, 1]), rng.normal(size=Y.shape), rng.uniform(size=Y.shape)
+    flat = [x.reshape(-1, x.shape[-1]) for x in (X, mean, variance, Y)]
+    for method in ("variational_expectations", "predict_log_density"):
+        whole = getattr(likelihood, method)(X, mean, variance, Y)
+        expected = getattr(likelihood, method)(*map(tf.constant, flat))
+        np.testing.assert_allclose(whole, np.reshape(expected, batch), rtol=1e-12)
+        assert np.isfinite(whole).all()
+
+
 @pytest.mark.parametrize("wrong", [Softmax(3), SwitchedLikelihood([Gaussian()]), "gaussian"])
 def test_only_scalar_likelihoods(wrong: Any) -> None:
     with pytest.raises(TypeError, match="likelihood: expected a likelihood of one latent function"):

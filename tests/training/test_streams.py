@@ -344,6 +344,8 @@ def test_arguments_that_do_not_fit_a_stream() -> None:
         Stream([1, 2, 3])
     with pytest.raises(ValueError, match="source: expected arrays of the same length"):
         Stream((DATA[0], DATA[1][1:]))
+    with pytest.raises(ValueError, match=r"source: expected a matrix X \[N, D\], got shape \[60\]"):
+        Stream((DATA[0][:, 0], DATA[1][:, 0]))
     with pytest.raises(ValueError, match="num_data"):
         Stream(pieces, num_data=0)
     half = np.full_like(DATA[1], 0.5)
