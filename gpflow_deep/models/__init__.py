@@ -3,6 +3,7 @@
 from .amortized import AmortizedDeepGP
 from .base import DeepGPModel, LayerOutput
 from .collapsed import collapsed_evidence
+from .convergence import Convergence
 from .deep_gp import DeepGP
 from .deep_sigma_point import DeepSigmaPointProcess
 from .fitc_ep import FITCEPDeepGP, LayerMoments
@@ -10,7 +11,7 @@ from .global_inducing import GlobalInducingDeepGP
 from .global_inducing_bnn import GlobalInducingBNN
 from .input_dependent_svgp import InputDependentSVGP
 from .orthogonal_svgp import OrthogonalSVGP
-from .sampled import Convergence, SampledDeepGP
+from .sampled import SampledDeepGP
 from .stacked import StackedDeepGP
 
 __all__ = [

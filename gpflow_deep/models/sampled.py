@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import gpflow
 import tensorflow as tf
-import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
@@ -18,7 +17,6 @@ from ..likelihoods import predict_log_density, variational_expectations
 from ..likelihoods.monte_carlo import new_nodes
 from ..numerics.draws import standard_normals
 from ..numerics.parts import in_parts, part_size
-from ..numerics.warning import complex_casts_unsaid, warn_caller
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
@@ -32,17 +30,13 @@ from ..validation import (
     check_positive_number,
 )
 from .base import LayerOutput
+from .convergence import Convergence, convergence_of
 from .draws import DrawingDeepGPModel
 from .passage import JointPassage, MarginalPassage, Passage, walk
 
-__all__ = ["Convergence", "SampledDeepGP"]
+__all__ = ["SampledDeepGP"]
 
 _OBSERVATION_TERMS = {"predictive": predict_log_density, "variational": variational_expectations}
-
-# Above and below these the kept states do not stand for a posterior (Gelman et al., Bayesian Data Analysis).
-_LARGEST_R_HAT = 1.1
-_LEAST_SAMPLE_SIZE = 10
-_LEAST_STATES = 8  # of a chain: four in each half of it
 
 
 class Prepared(NamedTuple):
@@ -50,24 +44,6 @@ class Prepared(NamedTuple):
 
     factors: list[tf.Tensor]  # per layer the Cholesky factor of K_MM
     states: list[tf.Tensor]  # per layer v [S, T, M], one for each component
-
-
-class Convergence(NamedTuple):
-    """
-    How well the kept states stand for the posterior, prediction by prediction.
-
-    >>> layers = gd.layers.build_layers(X, hidden_dims=(), num_inducing=5)
-    >>> model = gd.models.SampledDeepGP(
-    ...     layers, gpflow.likelihoods.Gaussian(0.1), num_chains=2, num_prediction_samples=16
-    ... )
-    >>> for _ in range(8):  # as training does
-    ...     model.inducing_posterior.keep()
-    >>> model.convergence(X).r_hat.shape
-    TensorShape([20, 1])
-    """
-
-    r_hat: tf.Tensor  # [N, P], potential scale reduction
-    effective_sample_size: tf.Tensor  # [N, P], of all chains together
 
 
 class SampledDeepGP(DrawingDeepGPModel):
@@ -366,45 +342,7 @@ class SampledDeepGP(DrawingDeepGPModel):
         :raises ValueError: where fewer than eight states of each chain have been kept.
         """
         trace = self.predict_f_trace(Xnew)
-        if trace.shape[0] < _LEAST_STATES:
-            raise ValueError(
-                f"convergence: expected at least {_LEAST_STATES} kept states of each chain, got"
-                f" {int(self.inducing_posterior.times_kept)}."
-            )
-        r_hat = _split_r_hat(trace)
-        several = trace.shape[1] > 1
-        with complex_casts_unsaid():
-            size = tfp.mcmc.effective_sample_size(
-                trace if several else trace[:, 0], cross_chain_dims=1 if several else None
-            )
-        typical_r_hat = tfp.stats.percentile(r_hat, 95.0)
-        typical_size = tfp.stats.percentile(size, 5.0)
-        if not (typical_r_hat <= _LARGEST_R_HAT and typical_size >= _LEAST_SAMPLE_SIZE):
-            warn_caller(
-                f"The chains have not converged: at one in twenty predictions R-hat is above"
-                f" {typical_r_hat:.2f} or the effective sample size below {typical_size:.0f}. Take more"
-                " steps, or keep states further apart."
-            )
-        return Convergence(r_hat, size)
-
-
-def _split_r_hat(trace: tf.Tensor) -> tf.Tensor:
-    """
-    The root of the ratio of the variance of all states to that within half a chain (Gelman et al., Bayesian
-    Data Analysis, third edition, equation 11.4), of which TensorFlow Probability gives about the square.
-
-    :param trace: [R, C, ...].
-    :return: [...].
-    """
-    n = trace.shape[0] // 2
-    halves = tf.concat(
-        [trace[:n], trace[-n:]], axis=1
-    )  # of an odd number without the one in the middle
-    within = tf.reduce_mean(tf.math.reduce_variance(halves, axis=0), axis=0) * n / (n - 1.0)
-    means = tf.reduce_mean(halves, axis=0)
-    chains = means.shape[0]
-    between = tf.math.reduce_variance(means, axis=0) * chains / (chains - 1.0)
-    return tf.sqrt((n - 1.0) / n + between / within)
+        return convergence_of(trace, int(self.inducing_posterior.times_kept))
 
 
 def _per_chain(noise: tf.Tensor, num_chains: int) -> int:
