@@ -15,6 +15,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from gpflow_deep import metrics
+from gpflow_deep.metrics.arrays import finite_array
 from gpflow_deep.validation import check_positive_integer
 
 __all__ = [
@@ -110,11 +111,13 @@ def binned_errors(
     :param squared_error: of the predictive means.
     :param num_bins: groups of points, of equal size but for one; at most N.
     :return: mean variance and mean squared error of each group.
-    :raises ValueError: without points, or groups.
+    :raises ValueError: without points, or groups, or where a number is not finite.
     """
     check_positive_integer(num_bins, "num_bins")
     if not len(variance):
         raise ValueError("variance: expected at least one point, got none.")
+    variance = finite_array(variance, "variance")
+    squared_error = finite_array(squared_error, "squared_error")
     groups = np.array_split(np.argsort(variance, kind="stable"), min(num_bins, len(variance)))
     means = np.array(
         [[values[group].mean() for group in groups] for values in (variance, squared_error)]

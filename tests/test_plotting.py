@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
@@ -113,6 +114,17 @@ def test_nothing_is_not_drawn() -> None:
         binned_errors(np.ones(3), np.ones(3), num_bins=0)
     with pytest.raises(ValueError, match=r"trace: expected states .* shape \(0, 4\)"):
         plot_trace(np.zeros([0, 4]))
+
+
+def test_groups_of_lists_and_tensors_but_not_of_nan() -> None:
+    expected = [1.5, 3.5], [1.0, 3.0]
+    for kind in (list, np.array, tf.constant):
+        groups = binned_errors(kind([1.0, 2.0, 3.0, 4.0]), kind([1.0, 1.0, 3.0, 3.0]), 2)
+        np.testing.assert_array_equal(groups, expected)
+    with pytest.raises(ValueError, match="variance: expected finite values, got 1 NaN"):
+        binned_errors(np.array([1.0, np.nan]), np.ones(2))
+    with pytest.raises(ValueError, match="squared_error: expected finite values, got 1 NaN"):
+        binned_errors(np.ones(2), np.array([np.inf, 1.0]))
 
 
 def test_variances_must_be_positive() -> None:

@@ -34,6 +34,7 @@ from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.experiments.workers import in_processes, on_scheduler
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
+from gpflow_deep.presets.registry import EXACT
 from gpflow_deep.presets.settings import CLASSES
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
@@ -85,6 +86,12 @@ def plan(
     if settings.num_classes:
         raise ValueError(
             f"num_classes: expected none, as targets are numbers, got {settings.num_classes}."
+        )
+    exact = [name for name in models if name in EXACT]
+    if exact:
+        raise ValueError(
+            f"models: expected ones that training.fit trains, got {exact}: exact GPs are trained by the"
+            " estimators."
         )
     depths = [replace(settings, num_layers=number) for number in layers]
     registered = [get(name) for name in models]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from gpflow.base import TensorType
+from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
@@ -32,7 +33,7 @@ class OrthogonalSVGP(DeepGP):
 
     :param kernel: any GPflow kernel of independent GPs.
     :param likelihood: any GPflow likelihood.
-    :param inducing_variable: inducing inputs [M, D].
+    :param inducing_variable: inducing inputs [M, D], or ``InducingPoints`` of them.
     :param orthogonal_inducing_variable: inducing inputs [M2, D] of what remains of the GP given its values at
         the first ones.
     :param num_latent_gps: number of GPs.
@@ -44,14 +45,19 @@ class OrthogonalSVGP(DeepGP):
         self,
         kernel: Kernel,
         likelihood: Likelihood,
-        inducing_variable: TensorType,
-        orthogonal_inducing_variable: TensorType,
+        inducing_variable: TensorType | InducingPoints,
+        orthogonal_inducing_variable: TensorType | InducingPoints,
         num_latent_gps: int = 1,
         mean_function: MeanFunction | None = None,
         **settings: Any,
     ) -> None:
-        Z = check_inputs(inducing_variable, "inducing_variable")
-        orthogonal = check_inputs(orthogonal_inducing_variable, "orthogonal_inducing_variable")
+        Z, orthogonal = (
+            check_inputs(given.Z.numpy() if type(given) is InducingPoints else given, name)
+            for given, name in (
+                (inducing_variable, "inducing_variable"),
+                (orthogonal_inducing_variable, "orthogonal_inducing_variable"),
+            )
+        )
         if Z.shape[1] != orthogonal.shape[1]:
             raise ValueError(
                 f"orthogonal_inducing_variable: expected [M2, {Z.shape[1]}] like inducing_variable, got"

@@ -40,7 +40,8 @@ class StackedDeepGP(VariationalDeepGPModel):
     TensorShape([20, 1])
 
     :param parts: the models, input first: ``DeepGP``, ``GlobalInducingDeepGP`` or ``AmortizedDeepGP``, built
-        with one likelihood, which is that of the whole.
+        with one likelihood, which is that of the whole: where it takes a fixed number of functions, as
+        ``Softmax`` does, each part ends in as many.
     :param num_samples: draws of the hidden layers per point in training, S.
     :param num_data: size of the whole training set, for minibatches.
     :param num_prediction_samples: components of the predicted mixture.
@@ -68,6 +69,10 @@ class StackedDeepGP(VariationalDeepGPModel):
             raise TypeError(
                 "parts: expected models that travel by draws, such as DeepGP, GlobalInducingDeepGP and"
                 f" AmortizedDeepGP, got {parts!r}."
+            )
+        if len({id(part) for part in parts}) < len(parts):
+            raise ValueError(
+                "parts: expected models of their own layers each, got one of them twice."
             )
         if any(part.likelihood is not parts[-1].likelihood for part in parts):
             raise ValueError(

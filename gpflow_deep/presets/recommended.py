@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpflow_deep.validation import check_positive_integer
+
 from .registry import EXACT, SITES, get
 from .settings import CLASSES, Settings
 
@@ -80,8 +82,11 @@ def recommended(
     :param num_layers: of deep families; by default two, or as many as the paper has.
     :param started: whether an earlier fit or an exact GP gives the initial values: a high rate would undo
         them.
+    :raises ValueError: for other names, and numbers that are not positive.
     """
     preset = get(name)
+    check_positive_integer(num_rows, "num_rows")
+    check_positive_integer(num_inputs, "num_inputs")
     if preset.defaults is not None:
         own = replace(preset.settings(), likelihood=likelihood)
         return preset.settings(own if num_layers is None else replace(own, num_layers=num_layers))

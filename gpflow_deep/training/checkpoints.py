@@ -196,7 +196,17 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             for name in sorted(there.keys() | here.keys())
             if there.get(name) != here.get(name)
         }
-        refused = [text for name, text in differences.items() if not _CHANGEABLE.fullmatch(name)]
+        # Another step size is one thing, parameters that another optimiser now has are another.
+        others = {
+            name
+            for name in differences
+            if name == "natural_gradient" and None in (there.get(name), here.get(name))
+        }
+        refused = [
+            text
+            for name, text in differences.items()
+            if name in others or not _CHANGEABLE.fullmatch(name)
+        ]
         if refused:
             advice = ". Use the same settings to go on with it, or another directory."
             if "data" in differences:

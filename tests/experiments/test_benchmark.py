@@ -51,6 +51,7 @@ def test_plan_has_each_run_once() -> None:
     "change, message",
     [
         ({"models": ["no-model"]}, "name: expected one of .* got 'no-model'"),
+        ({"models": ["toy-a", "gp"]}, r"models: expected .* training.fit trains, got \['gp'\]"),
         ({"datasets": ["no-data"]}, "Unknown data set 'no-data'"),
         ({"study": "no-study"}, "study: expected one of interpolation, extrapolation"),
         ({"splits": [-1]}, "index: expected a split number"),

@@ -126,6 +126,9 @@ def test_orthogonal_points_are_an_svgp_with_independent_halves() -> None:
     Z, O = RNG.normal(size=(3, 2)), RNG.normal(size=(4, 2))
     kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1)
     model = gd.models.OrthogonalSVGP(kernel, likelihood, Z, O, num_data=12)
+    given = map(gpflow.inducing_variables.InducingPoints, (Z, O))
+    same = gd.models.OrthogonalSVGP(kernel, likelihood, *given, num_data=12)
+    np.testing.assert_array_equal(same.predict_f(XNEW)[1], model.predict_f(XNEW)[1])
     randomise(model)
     q = model.inducing_posterior
     layer = gd.layers.GPLayer(kernel, np.concatenate([Z, O]), 1)

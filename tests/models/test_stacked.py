@@ -141,6 +141,8 @@ def test_bad_parts() -> None:
     below = PARTS["mean-field"](first)
     with pytest.raises(TypeError, match="parts: expected models that travel by draws"):
         gd.models.StackedDeepGP([])
+    with pytest.raises(ValueError, match="parts: .* got one of them twice"):
+        gd.models.StackedDeepGP([below, below])
     other = gd.models.DeepGP([second], gpflow.likelihoods.Gaussian())
     with pytest.raises(ValueError, match="parts: .* one and the same likelihood"):
         gd.models.StackedDeepGP([below, other])

@@ -177,6 +177,14 @@ def test_names_that_are_none(change: dict[str, str]) -> None:
         Settings(**change)
 
 
+@pytest.mark.parametrize(
+    "rows, inputs, name", [(-5, 2, "num_rows"), (10.5, 2, "num_rows"), (9, 0, "num_inputs")]
+)
+def test_sizes_that_are_none(rows: float, inputs: int, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected a positive integer"):
+        presets.recommended("svgp", rows, inputs)
+
+
 def test_sampled_layers_start_nearly_linear() -> None:
     X = np.random.default_rng(0).normal(size=(30, 4))
     settings = Settings(num_layers=3, num_inducing=5, steps=1000, test_samples=40)

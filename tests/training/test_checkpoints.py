@@ -116,6 +116,21 @@ def test_finished_run_can_be_made_longer_not_shorter(tmp_path: Path) -> None:
     assert_same(shorter, Line())
 
 
+@pytest.mark.parametrize("before, now", [(None, 0.1), (0.1, None)])
+def test_natural_gradients_are_not_begun_or_ended_in_a_run(
+    before: float | None, now: float | None, tmp_path: Path
+) -> None:
+    """Parameters would be another optimiser's. Another size is a setting that may change."""
+    quiet_fit(Weights(), steps=2, checkpoint_dir=tmp_path, natural_gradient=before)
+    model = Weights()
+    with pytest.raises(ValueError, match="other settings: natural_gradient was .* and is now"):
+        quiet_fit(model, steps=4, checkpoint_dir=tmp_path, natural_gradient=now)
+    assert_same(model, Weights())
+    if before is not None:
+        with pytest.warns(UserWarning, match="goes on with other settings: natural_gradient"):
+            quiet_fit(model, steps=4, checkpoint_dir=tmp_path, natural_gradient=0.2)
+
+
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("finished")
