@@ -72,8 +72,8 @@ def plan(
     :param layers: depths.
     :param seed: of all runs.
     :param settings: everything else; the defaults if not given.
-    :raises ValueError: for a name or a split that does not exist, and for settings of classes: targets are
-        standardised.
+    :raises ValueError: for a name or a split that does not exist, for exact GPs, and for settings of classes:
+        targets are standardised.
     """
     if study not in STUDIES:
         raise ValueError(f"study: expected one of {', '.join(STUDIES)}, got {study!r}.")
