@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpflow_deep.validation import check_positive_integer
-
 from .registry import EXACT, SITES, get
 from .settings import CLASSES, Settings
 
@@ -85,6 +83,9 @@ def recommended(
     :raises ValueError: for other names, and numbers that are not positive.
     """
     preset = get(name)
+    # Not above: help by the command line does not wait for TensorFlow.
+    from gpflow_deep.validation import check_positive_integer
+
     check_positive_integer(num_rows, "num_rows")
     check_positive_integer(num_inputs, "num_inputs")
     if preset.defaults is not None:
