@@ -117,8 +117,9 @@ def scale_normaliser(
 
     def log_Z(g: tf.Tensor) -> tf.Tensor:
         error = Y - mean[:, :1] - slope * (g - mean[:, 1:])
-        s = tf.square(likelihood.scale_transform(g)) + tf.zeros_like(error)
-        error, v, s = (tf.reshape(x, [-1, 1]) for x in (error, given + tf.zeros_like(error), s))
+        s = tf.square(likelihood.scale_transform(g))
+        v = tf.broadcast_to(given, tf.shape(g))
+        error, v, s = (tf.reshape(x, [-1, 1]) for x in (error, v, s))
         return alpha * tf.reshape(gaussian_normaliser(error, v, s, alpha), tf.shape(g))
 
     return log_expectation(log_Z, mean[:, 1:], variance[:, 1:])[:, 0] / alpha

@@ -196,16 +196,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             for name in sorted(there.keys() | here.keys())
             if there.get(name) != here.get(name)
         }
-        # Another step size is one thing, parameters that another optimiser now has are another.
-        others = {
-            name
-            for name in differences
-            if name == "natural_gradient" and None in (there.get(name), here.get(name))
-        }
         refused = [
             text
             for name, text in differences.items()
-            if name in others or not _CHANGEABLE.fullmatch(name)
+            if not _may_change(name, there.get(name), here.get(name))
         ]
         if refused:
             advice = ". Use the same settings to go on with it, or another directory."
@@ -224,6 +218,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 + "; ".join(differences.values()),
                 stacklevel=4,
             )
+
+
+def _may_change(name: str, before: Any, now: Any) -> bool:
+    """Natural gradients may have another size; begun or ended, they leave Adam with other parameters."""
+    if name == "natural_gradient" and None in (before, now):
+        return False
+    return _CHANGEABLE.fullmatch(name) is not None
 
 
 def check_directory(directory: Any, is_writer: bool = True) -> None:
