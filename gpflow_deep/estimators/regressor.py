@@ -26,6 +26,7 @@ from .warping import Warping, choose_warping
 __all__ = ["DeepGPRegressor"]
 
 _ROWS = 1000  # whose components are there at a time
+_TINY = np.finfo(np.float64).tiny
 
 
 class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
@@ -266,21 +267,39 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Of observations over the rows; the diagonal is known."""
-        moments = [member.joint_moments(inputs) for member in self.members_]
+        moments = [self._joint_moments(member, inputs) for member in self.members_]
         mean = sum(w * m for w, (m, _) in zip(self.weights_, moments, strict=True))
         total = np.zeros([variance.shape[1], len(inputs), len(inputs)])
         for weight, (own, covariance) in zip(self.weights_, moments, strict=True):
             away = (own - mean).T
             total += weight * (covariance + away[:, :, None] * away[:, None, :])
-        total *= np.square(self.scaling_.Y_scale)[:, None, None]
-        if self.warping_ is not None:
-            # To first order about the mean; the variances below are not.
-            middle = self.warping_.inverse(self.scaling_.Y_mean + self.scaling_.Y_scale * mean)
-            slopes = np.exp(-self.warping_.log_slope(middle)).T  # [1, N]
-            total *= slopes[:, :, None] * slopes[:, None, :]
+        # Variances of parts that are no normals are not those of normals of their moments.
+        known = np.diagonal(total, axis1=1, axis2=2)  # [P, N]
+        shares = np.sqrt(np.minimum(variance.T / np.maximum(known, _TINY), 1.0))
+        total *= shares[:, :, None] * shares[:, None, :]
         total[:, np.arange(len(inputs)), np.arange(len(inputs))] = variance.T
         covariance = np.moveaxis(total, 0, -1)
         return covariance[..., 0] if self._flat_target_ else covariance
+
+    def _joint_moments(
+        self, member: FittedModel, inputs: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [N, P] and covariance [P, N, N] in the targets' units; noise may be left out of its diagonal."""
+        mean, covariance = member.joint_moments(inputs)
+        mean = self.scaling_.Y_mean + self.scaling_.Y_scale * mean
+        covariance = np.square(self.scaling_.Y_scale)[:, None, None] * covariance
+        if self.warping_ is None:
+            return mean, covariance
+        noise = 0.0
+        if member.errors is None:
+            noise = (
+                float(member.model.likelihood.variance.numpy())
+                * float(self.scaling_.Y_scale[0]) ** 2
+            )
+        mean, covariance = self.warping_.joint_moments(
+            mean[:, 0], covariance[0] + noise * np.eye(len(inputs))
+        )
+        return mean[:, None], covariance[None]
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """Without the axis of outputs, the last one, where the targets had none."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
+from numpy.polynomial.hermite_e import hermegauss, hermevander
+from scipy.special import factorial
 
 from gpflow_deep.presets import recommended
 from gpflow_deep.presets.exact import ExactGP
@@ -26,6 +27,7 @@ _LEAST_GAIN = 0.15  # nats a row; a tenth of a nat was as often a loss on other 
 _REFITS = 2
 # A standard normal as normals of deviation `_PART` about a grid of `_SPACING`: to 1e-4 of its density.
 _SPACING, _PART, _REACH = 0.5, 0.35, 9
+_NODES, _DEGREE = 64, 24
 _LEAST_DEVIATION = 1e-9  # of the range, of what is beyond it
 
 
@@ -58,6 +60,27 @@ class Warping(NamedTuple):
         low, high = self.forward(np.array([self.low, self.high]))
         W = np.clip(W, low, high)
         return self.centre + self.width * np.sinh(W / self.width)
+
+    def joint_moments(
+        self, mean: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Mean [N] and covariance [N, N] of targets that are jointly normal, with such, on the new scale.
+
+        Between Hermite polynomials of degree n of two normals of correlation r the correlation is r^n, and
+        between those of different degrees there is none (Mehler 1866).
+        """
+        deviations = np.sqrt(np.diag(covariance))
+        nodes, weights = hermegauss(_NODES)
+        polynomials = hermevander(nodes, _DEGREE) / np.sqrt(factorial(np.arange(_DEGREE + 1)))
+        values = self.inverse(mean + nodes[:, None] * deviations)
+        coefficients = (weights / weights.sum() * polynomials.T) @ values
+        correlation = covariance / (deviations[:, None] * deviations)
+        total, power = np.zeros_like(covariance), np.ones_like(covariance)
+        for coefficient in coefficients[1:]:
+            power *= correlation
+            total += power * (coefficient[:, None] * coefficient)
+        return coefficients[0], total
 
     def mixture(self, means: np.ndarray, variances: np.ndarray, log_weights: np.ndarray) -> Mixture:
         """

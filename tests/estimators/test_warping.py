@@ -154,6 +154,42 @@ def test_predictions_are_in_the_units_of_the_targets(regressor: DeepGPRegressor)
     assert (np.linalg.eigvalsh(covariance) > 0.0).all()
 
 
+def test_covariances_are_those_of_draws(regressor: DeepGPRegressor) -> None:
+    # Among the data and, where next to nothing is known, away from them.
+    new = np.array([[0, 0], [0.1, 0], [2, 1], [4, 0], [4.1, 0], [8, 8], [8.1, 8]], float)
+    _, covariance = regressor.predict(new, return_cov=True)
+    draws = regressor.sample_y(new, 40_000, random_state=1)
+    deviations = np.sqrt(np.diag(covariance))
+    correlations = covariance / (deviations[:, None] * deviations)
+    np.testing.assert_allclose(correlations, np.corrcoef(draws), atol=0.06)
+    assert correlations[5, 6] > 0.5
+    assert (np.linalg.eigvalsh(correlations) > 0.0).all()
+
+
+@given(st.floats(0.1, 3.0), st.floats(-2.0, 2.0), st.floats(0.05, 2.0), st.floats(-0.99, 0.99))
+@settings(max_examples=25, deadline=None)
+def test_joint_moments_by_quadrature(
+    width: float, mean: float, deviation: float, correlation: float
+) -> None:
+    warping = Warping(0.0, width, -1e9, 1e9)
+    means, scales = np.array([mean, -0.5]), width * np.array([deviation, 0.7])
+    normals = np.array([[1.0, correlation], [correlation, 1.0]])
+    moments = warping.joint_moments(means, normals * scales[:, None] * scales)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    weights = weights / weights.sum()
+    # The second given the first: both are sums of the nodes' values.
+    first, second = warping.inverse(means[:, None] + scales[:, None] * nodes)
+    grid = correlation * nodes[:, None] + np.sqrt(1.0 - correlation**2) * nodes
+    given_first = warping.inverse(means[1] + scales[1] * grid) @ weights
+    expected = np.array([weights @ first, weights @ second])
+    squares = np.array([weights @ first**2, weights @ second**2]) - expected**2
+    cross = weights @ (first * given_first) - expected[0] * expected[1]
+    size = np.sqrt(squares[0] * squares[1])
+    np.testing.assert_allclose(moments[0], expected, rtol=1e-6, atol=1e-6 * size**0.5)
+    np.testing.assert_allclose(moments[1][0, 1], cross, rtol=1e-3, atol=1e-4 * size)
+    np.testing.assert_allclose(np.diag(moments[1]), squares, rtol=1e-3)
+
+
 def test_it_is_better_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of GPs without forests of their errors, which know that noise grows with what is predicted."""
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
