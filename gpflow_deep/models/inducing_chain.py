@@ -161,7 +161,15 @@ class InducingChainModel(VariationalDeepGPModel):
         """The chain of given draws; that of predictions, whose draws are always the same, without them."""
         if noise:
             return self._propagate_inducing(noise)
-        return self._draw_chain(self.num_prediction_samples, [self.seed, 0])
+        return self._prepare_predictions(self.num_prediction_samples, [self.seed, 0])
+
+    def _prepare_predictions(self, num_samples: int, seed: TensorType) -> Chain:
+        return self._draw_chain(num_samples, seed)
+
+    def _num_drawn(self, prepared: Chain) -> int | None:
+        hidden = len(self._random_layers) - 1
+        is_drawn = bool(self._inducing_shapes(None, hidden, training=False))
+        return prepared.num_samples if is_drawn else None
 
     def _draw_chain(
         self, num_samples: int, seed: TensorType | None = None, num_sampled: int | None = None
@@ -196,10 +204,9 @@ class InducingChainModel(VariationalDeepGPModel):
             points, inducing = self._noise(noise, 1, hidden)
             prepared = self._prepare(inducing) if inducing else prepared
         else:
-            is_drawn = bool(self._inducing_shapes(None, hidden, training=False))
-            if num_samples not in (None, prepared.num_samples) and is_drawn:
+            if num_samples is not None and self._num_drawn(prepared) not in (None, num_samples):
                 S = check_positive_integer(num_samples, "num_samples")
-                prepared = self._draw_chain(S, [self.seed, 0])
+                prepared = self._prepare_predictions(S, [self.seed, 0])
             points = self._prediction_noise(prepared.num_samples)
         log_weights = equal_log_weights(prepared.num_samples)
         return prepared, self._by_layer(points, hidden), log_weights

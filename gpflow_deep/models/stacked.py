@@ -131,13 +131,26 @@ class StackedDeepGP(VariationalDeepGPModel):
         ]
 
     def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> list[Any]:
+        if not noise:
+            return self._prepare_predictions(self.num_prediction_samples, [self.seed, 0])
         remaining, prepared = list(noise), []
         training = len(remaining) == len(self._inducing_shapes(None, 0, training=True))
         for part, shapes in zip(self.parts, self._part_shapes(None, training)):
-            number = len(shapes) if noise else 0
-            prepared.append(part._prepare(remaining[:number]))
-            remaining = remaining[number:]
+            prepared.append(part._prepare(remaining[: len(shapes)]))
+            remaining = remaining[len(shapes) :]
         return prepared
+
+    def _prepare_predictions(self, num_samples: int, seed: TensorType) -> list[Any]:
+        # Parts have one seed by default, and would draw the same inducing outputs by it.
+        seeds = tf.random.experimental.stateless_split(seed, len(self.parts))
+        return [
+            part._prepare_predictions(num_samples, seeds[index])
+            for index, part in enumerate(self.parts)
+        ]
+
+    def _num_drawn(self, prepared: Sequence[Any]) -> int | None:
+        sizes = [part._num_drawn(own) for part, own in zip(self.parts, prepared)]
+        return next((size for size in sizes if size is not None), None)
 
     def _passage(self, prepared: Sequence[Any], full_output_cov: bool = False) -> Passage:
         return self._chain(
@@ -198,11 +211,11 @@ class StackedDeepGP(VariationalDeepGPModel):
             own = self._prepare(inducing) if inducing else list(prepared)
         return own, points, self._log_weights(int(points[0].shape[0]) if points else 1)
 
-    def _drawn(self, prepared: Sequence[Any], num_samples: int) -> list[Any]:
-        """Of each part what predictions take, with this number of draws, whatever its own is."""
-        return [
-            part._prediction(own, num_samples, None)[0] for part, own in zip(self.parts, prepared)
-        ]
+    def _drawn(self, prepared: Sequence[Any], num_samples: int) -> Sequence[Any]:
+        """What was prepared, of this number of draws."""
+        if self._num_drawn(prepared) in (None, num_samples):
+            return prepared
+        return self._prepare_predictions(num_samples, [self.seed, 0])
 
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Sequence[Any]

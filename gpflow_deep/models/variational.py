@@ -175,6 +175,16 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
 
     # Predictions.
 
+    def _prepare_predictions(self, num_samples: int, seed: TensorType) -> Any:
+        """What predictions take; where inducing outputs are drawn, of so many draws with this seed."""
+        del num_samples, seed  # by default none are
+        return self._prepare()
+
+    def _num_drawn(self, prepared: Any) -> int | None:
+        """The number of draws of inducing outputs in what was prepared; ``None`` where none are drawn."""
+        del prepared
+        return None
+
     def _prediction(self, prepared: Any, num_samples: int | None, noise: Noise) -> Prediction:
         hidden = len(self.layers) - 1
         if noise is not None or self.sites is not None:

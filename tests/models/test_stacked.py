@@ -64,6 +64,48 @@ def test_mean_field_parts_are_the_mean_field_model() -> None:
     )
 
 
+def _sum_of_four(seeds: tuple[int, int], **settings: Any) -> gd.models.StackedDeepGP:
+    """Four layers that add a constant each, all but independent ones of unit variance."""
+    parts = []
+    for seed in seeds:
+        layers = [
+            gd.layers.GPLayer(
+                gpflow.kernels.RBF(lengthscales=20.0), None, 1, gpflow.functions.Identity(1)
+            )
+            for _ in range(2)
+        ]
+        Z = np.linspace(-1.0, 1.0, 3)[:, None]
+        parts.append(
+            gd.models.GlobalInducingDeepGP(
+                layers, LIKELIHOOD, Z, posterior=gd.posteriors.Prior, seed=seed
+            )
+        )
+    return gd.models.StackedDeepGP(parts, **settings)
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_parts_draw_inducing_outputs_of_their_own(seeds: tuple[int, int]) -> None:
+    stack = _sum_of_four(seeds, num_prediction_samples=3000)
+    X = np.linspace(-1.0, 1.0, 3)[:, None]
+    # A chain of parts that drew the same has a variance of 6.
+    for variance in (
+        stack.predict_f(X)[1],
+        stack.posterior().predict_f(X)[1],
+        tf.linalg.diag_part(stack.predict_f(X, full_cov=True)[1][0])[:, None],
+    ):
+        np.testing.assert_allclose(variance, 4.0, atol=0.4)
+
+
+def test_the_seed_of_the_whole_is_that_of_its_draws() -> None:
+    X = np.linspace(-1.0, 1.0, 3)[:, None]
+
+    def mean(**settings: Any) -> np.ndarray:
+        return _sum_of_four((0, 0), num_prediction_samples=8, **settings).predict_f(X)[0].numpy()
+
+    assert_close(mean(seed=1), mean(seed=1))
+    assert np.abs(mean(seed=1) - mean(seed=2)).max() > 0.01
+
+
 def test_inducing_outputs_drawn_or_integrated_out_are_one_posterior() -> None:
     """A layer of independent Gaussians under a global inducing one is the mean-field layer, on average."""
     first, second = _layers()
