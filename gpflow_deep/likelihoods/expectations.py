@@ -30,6 +30,7 @@ from .gaussian import has_default_quadrature, has_normal_scale, scale_normaliser
 from .log_probs import (
     inherits,
     log_probit,
+    ordinal_log_density,
     ordinal_probabilities,
     probit,
     scalar_log_prob,
@@ -149,14 +150,9 @@ def predict_mean_and_var(
 def _ordinal_moments(likelihood: Ordinal, Fmu: tf.Tensor, Fvar: tf.Tensor) -> MeanAndVariance:
     """Those of the bins' numbers."""
     bins = tf.range(likelihood.num_bins, dtype=Fmu.dtype)
-
-    def moment(power: int) -> tf.Tensor:
-        return expectation(
-            lambda F: tf.linalg.matvec(ordinal_probabilities(likelihood, F), bins**power), Fmu, Fvar
-        )
-
-    mean = moment(1)
-    return mean, moment(2) - tf.square(mean)
+    probabilities = ordinal_probabilities(likelihood, Fmu, Fvar)
+    mean, square = (tf.linalg.matvec(probabilities, bins**power) for power in (1, 2))
+    return mean, square - tf.square(mean)
 
 
 def each_expectation(
@@ -183,6 +179,9 @@ def each_log_density(
             if likelihood.invlink is probit:
                 return log_probit(scaled)
             return tf.math.log(inv_probit(scaled))
+    if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob"):
+        if alpha == 1:
+            return ordinal_log_density(likelihood, Fmu, Y, Fvar)
     scaled_log_prob = log_expectation(
         lambda F: alpha * scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar
     )

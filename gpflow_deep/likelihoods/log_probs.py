@@ -15,6 +15,7 @@ __all__ = [
     "inherits",
     "log_prob",
     "log_probit",
+    "ordinal_log_density",
     "ordinal_probabilities",
     "probit",
     "scalar_log_prob",
@@ -102,21 +103,39 @@ def scalar_log_prob(
             # Both links are symmetric: 1 - p(f) = p(-f).
             return log_link(tf.where(tf.equal(Y, 1), F, -F))
     if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob"):
-        observed = tf.one_hot(tf.cast(Y, tf.int32), likelihood.num_bins, dtype=F.dtype)
-        p = tf.reduce_sum(ordinal_probabilities(likelihood, F) * observed, axis=-1)
-        return tf.math.log(p + _LEAST_ORDINAL)
+        return ordinal_log_density(likelihood, F, Y)
     return likelihood._scalar_log_prob(X, F, Y)
 
 
-def ordinal_probabilities(likelihood: Ordinal, F: TensorType) -> tf.Tensor:
+def ordinal_log_density(
+    likelihood: Ordinal, F: TensorType, Y: TensorType, variance: TensorType = 0.0
+) -> tf.Tensor:
+    """
+    The log density of bins' numbers under an ordinal likelihood, [..., P].
+
+    :param F: latent functions [..., P], or their means.
+    :param variance: of the latent functions.
+    """
+    observed = tf.one_hot(tf.cast(Y, tf.int32), likelihood.num_bins, dtype=F.dtype)
+    p = tf.reduce_sum(ordinal_probabilities(likelihood, F, variance) * observed, axis=-1)
+    return tf.math.log(p + _LEAST_ORDINAL)
+
+
+def ordinal_probabilities(
+    likelihood: Ordinal, F: TensorType, variance: TensorType = 0.0
+) -> tf.Tensor:
     """
     The probabilities of an ordinal likelihood's K bins, [..., P, K]: GPflow's, without its infinite outer
-    edges, of which TensorFlow's error function makes NaN in double precision.
+    edges, of which TensorFlow's error function makes NaN in double precision. Normal functions widen the
+    bins' normal edges.
 
-    :param F: latent functions [..., P].
+    :param F: latent functions [..., P], or their means.
+    :param variance: of the latent functions.
     """
-    edges = likelihood.bin_edges / tf.convert_to_tensor(likelihood.sigma)  # [K - 1]
-    scaled = edges - tf.convert_to_tensor(F)[..., None] / likelihood.sigma
+    sigma = tf.convert_to_tensor(likelihood.sigma)
+    width = tf.sqrt(tf.square(sigma) + variance)[..., None]
+    edges = tf.constant(likelihood.bin_edges, sigma.dtype)  # [K - 1]
+    scaled = (edges - tf.convert_to_tensor(F)[..., None]) / width
     ends = tf.fill(tf.concat([tf.shape(scaled)[:-1], [1]], axis=0), tf.cast(_FAR, scaled.dtype))
     cumulative = inv_probit(tf.concat([-ends, tf.clip_by_value(scaled, -_FAR, _FAR), ends], -1))
     return cumulative[..., 1:] - cumulative[..., :-1]

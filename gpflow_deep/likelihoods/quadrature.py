@@ -34,6 +34,8 @@ _NUM_NODES_OF_DENSITIES = 64
 _REACH = 8.5
 _ROUNDS = 5
 _ZOOM = 3.0
+# For modes of integrands, of which each round shows a fourth: to 2e-10 and 1e-6 standard deviations.
+_MORE_ROUNDS = {tf.float64: 9, tf.float32: 3}
 # Beyond this many standard deviations a value that is not finite is left out.
 _NEGLIGIBLE = 6.0
 # When the step falls by _ZOOM, third differences of a smooth function fall by _ZOOM^3, of a kink by _ZOOM.
@@ -258,17 +260,29 @@ def _mode(
     last = z.shape[0] - 1
     low, high = (tf.gather(z[:, 0, 0], tf.clip_by_value(best + i, 0, last)) for i in (-1, 1))
     shares = _column(np.linspace(0.0, 1.0, 9), z.dtype)
-    width = tf.zeros_like(low)
-    for _ in range(_ROUNDS + 1):
-        grid = low + (high - low) * shares
-        values = log_integrand(grid)
+
+    def zoom(
+        mode: tf.Tensor, highest: tf.Tensor, low: tf.Tensor, high: tf.Tensor, width: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        values = log_integrand(low + (high - low) * shares)
         step = (high - low) / 8.0
         mode = low + step * tf.cast(tf.argmax(values), z.dtype)
         highest = tf.reduce_max(values, axis=0)
         near = tf.reduce_sum(tf.cast(values > highest - 0.5, z.dtype), axis=0)
         width = tf.maximum(width, tf.floor(0.5 * (near - 1.0)) * step)
-        low, high = mode - step, mode + step
-    return mode, highest, tf.clip_by_value(width, step, tf.ones_like(width))
+        return mode, highest, mode - step, mode + step, width
+
+    state: tuple[tf.Tensor, ...] = (low, low, low, high, tf.zeros_like(low))
+    for _ in range(_ROUNDS + 1):
+        state = zoom(*state)
+    # A peak that no grid has shown the width of is narrower still, but for what rounding hides.
+    mode, highest, low, high, width = tf.while_loop(
+        lambda *state: tf.reduce_any(tf.equal(state[-1], 0.0)),
+        zoom,
+        state,
+        maximum_iterations=_MORE_ROUNDS[z.dtype],
+    )
+    return mode, highest, tf.clip_by_value(width, 0.5 * (high - low), tf.ones_like(width))
 
 
 def _column(values: np.ndarray, dtype: tf.DType) -> tf.Tensor:

@@ -222,6 +222,41 @@ def test_predictions_of_observations() -> None:
         np.testing.assert_allclose(actual[1], (weights * spread).sum(0), rtol=1e-4)
 
 
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 1.0])
+def test_ordinal_densities_and_moments_under_wide_functions(sigma: float) -> None:
+    """Bins' edges are normal: a normal function widens them."""
+    likelihood = Ordinal(np.array([-1.0, 0.0, 1.5]))
+    likelihood.sigma.assign(sigma)
+    mean, variance = (
+        tf.constant(x, tf.float64)[:, None] for x in ([0.3, -0.8, 4.0, 1.5], [1.0, 4.0, 25.0, 1e-6])
+    )
+    X = tf.zeros([4, 1], tf.float64)
+    edges = np.array([-np.inf, -1.0, 0.0, 1.5, np.inf])
+    scale = np.sqrt(sigma**2 + variance.numpy())
+    p = np.diff(norm.cdf((edges - mean.numpy()) / scale) * (1 - 2e-3) + 1e-3, axis=1)
+    bins = np.arange(4.0)
+    for k in range(4):
+        Y = tf.fill([4, 1], tf.constant(float(k), tf.float64))
+        expected = np.log(p[:, k] + 1e-6)
+        args = likelihood, X, mean, variance, Y
+        np.testing.assert_allclose(predict_log_density(*args), expected, rtol=1e-8)
+        np.testing.assert_allclose(log_normaliser(*args), expected, rtol=1e-8)
+    actual = predict_mean_and_var(likelihood, X, mean, variance)
+    np.testing.assert_allclose(actual[0][:, 0], p @ bins, rtol=1e-8)
+    np.testing.assert_allclose(actual[1][:, 0], p @ bins**2 - (p @ bins) ** 2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("ratio", [1e3, 1e5, 1e8])
+def test_peaks_far_narrower_than_functions(ratio: float) -> None:
+    """Of a Student-t that is a point beside a function the density is the function's own."""
+    z = tf.constant([[0.0], [0.3], [0.77], [-1.5], [3.0]], tf.float64)
+    X, zero = tf.zeros([5, 1], tf.float64), tf.zeros_like(z)
+    density = predict_log_density(StudentT(1.0, df=3.0), X, zero, zero + ratio**2, ratio * z)
+    # The density's tail, beside the normal: some multiple of the inverse of the ratio.
+    expected = norm.logpdf(z.numpy()[:, 0]) - np.log(ratio)
+    np.testing.assert_allclose(density, expected, atol=20.0 / ratio + 2e-3)
+
+
 def test_far_outliers_have_a_density() -> None:
     """Where no node of a fixed rule sees both the normal and the likelihood."""
     X, zero = tf.zeros([1, 1], tf.float64), tf.zeros([1, 1], tf.float64)
