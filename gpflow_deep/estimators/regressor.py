@@ -284,7 +284,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     def _joint_moments(
         self, member: FittedModel, inputs: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean [N, P] and covariance [P, N, N] in the targets' units; noise may be left out of its diagonal."""
+        """
+        Mean [N, P] and covariance [P, N, N] in the targets' units; noise may be left out of its diagonal.
+        """
         mean, covariance = member.joint_moments(inputs)
         mean = self.scaling_.Y_mean + self.scaling_.Y_scale * mean
         covariance = np.square(self.scaling_.Y_scale)[:, None, None] * covariance

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import MeanAndVariance
 from gpflow.likelihoods import (
@@ -22,6 +23,7 @@ from gpflow.likelihoods import (
     Ordinal,
     Poisson,
     ScalarLikelihood,
+    StudentT,
     SwitchedLikelihood,
 )
 from gpflow.likelihoods.utils import inv_probit
@@ -133,6 +135,9 @@ def predict_mean_and_var(
     if not needs_quadrature(likelihood, "predict_mean_and_var"):
         return likelihood.predict_mean_and_var(X, Fmu, Fvar)
 
+    if isinstance(likelihood, StudentT) and inherits(likelihood, StudentT, "_conditional_variance"):
+        if likelihood.df <= 2.0:  # GPflow's formula, df / (df - 2), is for more
+            return tf.identity(Fmu), tf.fill(tf.shape(Fmu), tf.constant(np.inf, Fmu.dtype))
     if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_make_phi"):
         return _ordinal_moments(likelihood, Fmu, Fvar)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import gpflow
 import tensorflow as tf
@@ -128,6 +128,11 @@ class DeepGP(VariationalDeepGPModel):
     @property
     def _draws_can_be_learned(self) -> bool:  # type: ignore[override]
         return len(self.layers) > 1 and self.sites is None
+
+    @property
+    def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
+        own = self.covariance_jitter, self.compute_dtype
+        return (*super()._settings_of_predictions, *own)
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -139,6 +139,10 @@ class SampledDeepGP(DrawingDeepGPModel):
             covariance_jitter = gpflow.config.default_jitter()
         self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
         self._name_parts()
+
+    @property
+    def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return (*super()._settings_of_predictions, self.covariance_jitter)
 
     # The objective.
 

@@ -111,6 +111,11 @@ class StackedDeepGP(VariationalDeepGPModel):
         )
         self.parts = list(parts)
 
+    @property
+    def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
+        parts = [setting for part in self.parts for setting in part._settings_of_predictions]
+        return (*super()._settings_of_predictions, *parts)
+
     def _check_sharing(self) -> None:
         """The parts are this model's own."""
 

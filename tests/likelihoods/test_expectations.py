@@ -257,6 +257,14 @@ def test_peaks_far_narrower_than_functions(ratio: float) -> None:
     np.testing.assert_allclose(density, expected, atol=20.0 / ratio + 2e-3)
 
 
+@pytest.mark.parametrize(("df", "variance"), [(1.5, np.inf), (2.0, np.inf), (4.0, 2.0 + 0.5)])
+def test_heavy_tails_have_no_finite_variance(df: float, variance: float) -> None:
+    mean = tf.constant([[0.3], [-2.0]], tf.float64)
+    moments = predict_mean_and_var(StudentT(1.0, df=df), mean, mean, tf.zeros_like(mean) + 0.5)
+    np.testing.assert_allclose(moments[0], mean)
+    np.testing.assert_allclose(moments[1], tf.fill([2, 1], variance), rtol=1e-6)
+
+
 def test_far_outliers_have_a_density() -> None:
     """Where no node of a fixed rule sees both the normal and the likelihood."""
     X, zero = tf.zeros([1, 1], tf.float64), tf.zeros([1, 1], tf.float64)

@@ -1,0 +1,55 @@
+"""Predictive posteriors whose calls are compiled, when the model's settings change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+
+import gpflow_deep as gd
+from tests.models.contract import XNEW, X, assert_close, randomise
+
+LIKELIHOOD = gpflow.likelihoods.Gaussian(0.1)
+
+
+def _mean_field(seed: int = 0) -> gd.models.DeepGP:
+    layers = gd.layers.build_layers(X, (2,), 1, 5, seed=seed)
+    return gd.models.DeepGP(layers, LIKELIHOOD, gd.posteriors.MeanField, num_prediction_samples=8)
+
+
+def _sampled() -> gd.models.SampledDeepGP:
+    layers = gd.layers.build_layers(X, (2,), 1, 5)
+    return gd.models.SampledDeepGP(layers, LIKELIHOOD, num_prediction_samples=8)
+
+
+def _stacked() -> gd.models.StackedDeepGP:
+    above = gd.layers.build_layers(np.hstack([X, X])[:, :1], (), 1, 5)
+    parts = [_mean_field(), gd.models.DeepGP(above, LIKELIHOOD, gd.posteriors.MeanField)]
+    return gd.models.StackedDeepGP(parts, num_prediction_samples=8)
+
+
+@pytest.mark.parametrize("build", [_mean_field, _sampled, _stacked])
+def test_a_jitter_that_changes_is_that_of_what_was_compiled(build: Callable[[], Any]) -> None:
+    model = build()
+    randomise(model)
+    posterior = model.posterior()
+    before = [posterior.predict_y(XNEW) for _ in range(3)][-1]  # the third is compiled
+    part = model.parts[0] if isinstance(model, gd.models.StackedDeepGP) else model
+    part.covariance_jitter = 0.5
+    after = posterior.predict_y(XNEW)
+    assert_close(after, model.predict_y(XNEW))
+    assert np.abs(after[1] - before[1]).max() > 1e-3
+
+
+def test_products_in_single_precision_from_now_on() -> None:
+    model = _mean_field()
+    randomise(model)
+    posterior = model.posterior()
+    before = [posterior.predict_y(XNEW) for _ in range(3)][-1]
+    model.compute_dtype = "float32"
+    after = posterior.predict_y(XNEW)
+    np.testing.assert_allclose(after, model.predict_y(XNEW), rtol=1e-4, atol=1e-4)
+    assert np.abs(after[0] - before[0]).max() > 0.0
