@@ -39,6 +39,12 @@ from .log_probs import (
 )
 from .monte_carlo import drawn_density, drawn_expectation, drawn_moments, takes_draws
 from .quadrature import expectation, log_expectation
+from .robust_max import (
+    has_robust_max,
+    largest_density,
+    largest_expectation,
+    largest_moments,
+)
 
 __all__ = [
     "by_likelihood",
@@ -76,6 +82,8 @@ def variational_expectations(
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
+    if has_robust_max(likelihood):
+        return largest_expectation(likelihood, Fmu, Fvar, Y)
     if takes_draws(likelihood, "variational_expectations"):
         return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "variational_expectations"):
@@ -98,6 +106,8 @@ def predict_log_density(
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
+    if has_robust_max(likelihood):
+        return largest_density(likelihood, Fmu, Fvar, Y)
     if takes_draws(likelihood, "predict_log_density"):
         return drawn_density(likelihood, X, Fmu, Fvar, Y)
     if has_normal_scale(likelihood, Fmu.dtype):
@@ -130,6 +140,8 @@ def predict_mean_and_var(
         parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
         mean, variance = (tf.concat(columns, axis=-1) for columns in zip(*parts))
         return mean, variance
+    if has_robust_max(likelihood):
+        return largest_moments(likelihood, Fmu, Fvar)
     if takes_draws(likelihood, "predict_mean_and_var"):
         return drawn_moments(likelihood, X, Fmu, Fvar)
     if not needs_quadrature(likelihood, "predict_mean_and_var"):

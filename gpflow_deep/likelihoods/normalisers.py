@@ -38,6 +38,7 @@ from .expectations import (
 from .gaussian import gaussian_normaliser, has_normal_scale, noise_variance, scale_normaliser
 from .log_probs import inherits, probit
 from .monte_carlo import drawn_log_probs
+from .robust_max import largest_normaliser, probability_of_largest
 
 __all__ = ["Query", "log_normaliser", "normaliser"]
 
@@ -148,18 +149,12 @@ def _robust_max(likelihood: MultiClass, at: Query) -> tf.Tensor:
         return normaliser.dispatch(Likelihood)(likelihood, at)
     if not at.is_joint and at.alpha in (0.0, 1.0):
         return _at_ends(likelihood, at)
-    link = likelihood.invlink
     if at.is_joint:
         largest = _probability_of_largest(likelihood, at)
     else:
-        nodes = likelihood.num_gauss_hermite_points
-        x, w = (tf.constant(a, at.mean.dtype) for a in np.polynomial.hermite.hermgauss(nodes))
-        largest = link.prob_is_largest(at.Y, at.mean, at.variance, x, w)[:, 0]
-    right, wrong = (tf.math.log(tf.convert_to_tensor(p)) for p in (1.0 - link.epsilon, link.eps_k1))
-    if at.alpha == 0:
-        return largest * right + (1.0 - largest) * wrong
-    mean = largest * tf.exp(at.alpha * right) + (1.0 - largest) * tf.exp(at.alpha * wrong)
-    return tf.math.log(mean) / at.alpha
+        classes = tf.reshape(tf.cast(at.Y, tf.int32), [-1])
+        largest = probability_of_largest(at.mean, at.variance, classes)
+    return largest_normaliser(likelihood, largest, at.alpha)
 
 
 def _probability_of_largest(likelihood: Likelihood, at: Query) -> tf.Tensor:

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from ..numerics.linalg import standard_deviation
 
-__all__ = ["expectation", "log_expectation"]
+__all__ = ["Placement", "expectation", "expectation_at", "log_expectation"]
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 """Of the latent functions [Q, N, P], value by value: the same shape."""
@@ -42,7 +42,7 @@ _NEGLIGIBLE = 6.0
 _SMOOTH = 0.06
 
 
-class _Placement(NamedTuple):
+class Placement(NamedTuple):
     """Where nodes should be, in standard deviations from the mean; each [N, P]."""
 
     centre: tf.Tensor
@@ -65,10 +65,18 @@ def expectation(function: Function, mean: tf.Tensor, variance: tf.Tensor) -> tf.
     :param variance: [N, P].
     """
     f = _Normal(mean, variance)
-    z, jacobian = _nodes(_place(lambda z: function(f.fixed(z)), mean.dtype), _NUM_NODES)
+    place = _place(lambda z: function(f.fixed(z)), mean.dtype)
+    return expectation_at(place, _NUM_NODES, function, mean, variance)
+
+
+def expectation_at(
+    place: Placement, num_nodes: int, function: Function, mean: tf.Tensor, variance: tf.Tensor
+) -> tf.Tensor:
+    """E[function(f)] for normal f, [N, P], by nodes of a given place, which has no gradient."""
+    z, jacobian = _nodes(place, num_nodes)
     weights = jacobian * _normal(z)
     weights /= tf.reduce_sum(weights, axis=0)
-    return tf.reduce_sum(weights * function(f.at(z)), axis=0)
+    return tf.reduce_sum(weights * function(_Normal(mean, variance).at(z)), axis=0)
 
 
 def log_expectation(log_function: Function, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
@@ -100,7 +108,7 @@ class _Normal:
         return tf.stop_gradient(self._mean) + tf.stop_gradient(self._scale) * z
 
 
-def _nodes(placement: _Placement, num_nodes: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _nodes(placement: Placement, num_nodes: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Nodes z and the trapezoidal rule's weights for an integral over z, both [Q, N, P]."""
     centre, scale, low, high = placement
     first, last = (tf.asinh(tf.sinh(end - centre) / scale) for end in (low, high))
@@ -123,7 +131,7 @@ _FINE = np.arange(-4.5, 5.0)  # [10]
 _OUTER = np.array([10.5, 12.5, 14.5, 17.0])
 
 
-def _place(function: Function, dtype: tf.DType) -> _Placement:
+def _place(function: Function, dtype: tf.DType) -> Placement:
     """For the expectation of a function of z."""
     outer = np.concatenate([-_OUTER[::-1], _COARSE, _OUTER])
     z = _column(outer, dtype)
@@ -132,7 +140,7 @@ def _place(function: Function, dtype: tf.DType) -> _Placement:
     centre, scale = _least_smooth(function, z[coarse], values[coarse], _normal)
     mass = tf.abs(values) * _normal(z)
     low, high = _reach(z, mass)
-    return _Placement(centre, scale, low, high)
+    return Placement(centre, scale, low, high)
 
 
 def _least_smooth(
@@ -213,7 +221,7 @@ _WIDE = np.concatenate([-_FAR[::-1], np.arange(-16.0, 17.0), _FAR])  # [53]
 _BROAD = 0.5
 
 
-def _place_at_mode(log_function: Function, dtype: tf.DType) -> _Placement:
+def _place_at_mode(log_function: Function, dtype: tf.DType) -> Placement:
     """
     For the expectation of exp(log_function) of z: about the mode of the integrand where that is narrow, where
     the log function is least smooth otherwise.
@@ -244,7 +252,7 @@ def _place_at_mode(log_function: Function, dtype: tf.DType) -> _Placement:
         counts = tf.where(inside > least, shares, tf.zeros_like(shares))
         share = tf.minimum(tf.reduce_max(counts, 0) + 0.125, tf.reduce_max(finite * shares, 0))
         ends.append(mode + share * (end - mode))
-    return _Placement(centre, scale, *ends)
+    return Placement(centre, scale, *ends)
 
 
 def _mode(
