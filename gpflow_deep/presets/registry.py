@@ -171,9 +171,11 @@ def build(
     :param Y: standardised targets [N, P], or classes.
     :param settings: size and initial values, as many layers as the model can have; see `Preset.settings`.
     :param seed: of everything random.
-    :raises ValueError: for an unknown name, and for data of another shape or kind.
+    :raises ValueError: for an unknown name, and for data of another shape or kind, or with NaN or infinity.
     """
     import numpy as np
+
+    from ..validation import refuse_non_finite
 
     preset = get(name)
     X, Y = np.asarray(X), np.asarray(Y)
@@ -185,6 +187,8 @@ def build(
             raise ValueError(f"{what}, got {array.dtype} of shape {array.shape}.")
     if len(X) != len(Y):
         raise ValueError(f"Y: expected {len(X)} rows, as X has, got {len(Y)}.")
+    refuse_non_finite(X, "X")
+    refuse_non_finite(Y, "Y")
     # Whole numbers, such as classes, are no parameters' dtype.
     dtype = X.dtype if X.dtype.kind == "f" else np.float64
     X, Y = (array if array.dtype.kind == "f" else array.astype(dtype) for array in (X, Y))

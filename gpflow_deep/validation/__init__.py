@@ -10,6 +10,7 @@ from .arrays import (
     check_noise,
     check_positive_array,
     images_as_rows,
+    refuse_non_finite,
 )
 from .numbers import (
     check_choice,
@@ -49,4 +50,5 @@ __all__ = [
     "check_share",
     "check_targets",
     "images_as_rows",
+    "refuse_non_finite",
 ]

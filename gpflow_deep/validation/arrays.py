@@ -27,6 +27,7 @@ __all__ = [
     "check_positive_array",
     "images_as_rows",
     "refuse_merged_values",
+    "refuse_non_finite",
 ]
 
 
@@ -62,13 +63,18 @@ def check_inputs(X: Any, name: str) -> np.ndarray:
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}.")
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"{name}: expected a non-empty matrix [N, D], got shape {array.shape}.")
+    refuse_non_finite(array, name)
+    return refuse_merged_values(array, name)
+
+
+def refuse_non_finite(array: np.ndarray, name: str) -> None:
+    """Raise a ValueError where a matrix has NaN or infinity."""
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
         raise ValueError(
             f"{name}: expected finite values, got NaN or infinity in {bad.sum()} of {len(array)} rows"
             f" (first: row {int(np.argmax(bad))})."
         )
-    return refuse_merged_values(array, name)
 
 
 def _refuse_masks(x: Any, name: str) -> None:

@@ -203,3 +203,16 @@ def test_only_what_starts_from_nothing_starts_from_noise_at_a_high_rate() -> Non
     assert (started.likelihood_variance, started.learning_rate) == (0.1, 0.05)
     # A predictive objective loses on some data what it gains on others.
     assert presets.recommended("dspp", 100, 3).likelihood_variance == 0.1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", presets.names())
+def test_data_that_are_not_finite_are_refused_by_name(name: str, value: float) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    broken = X.copy()
+    broken[3, 0] = value
+    rows = r"expected finite values, got NaN or infinity in 1 of 30 rows \(first: row 3\)"
+    with pytest.raises(ValueError, match=f"X: {rows}"):
+        presets.build(name, broken, X[:, :1])
+    with pytest.raises(ValueError, match=f"Y: {rows}"):
+        presets.build(name, X, broken[:, :1])
