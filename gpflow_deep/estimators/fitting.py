@@ -113,6 +113,7 @@ def fit_family(
     else:
         if not preset.weights:
             train = train.repeated(name)
+            held_out = held_out and held_out.repeated(name)
         if steps is not None or seconds is not None:
             settings = scheduled(settings, steps or _MOST_STEPS)
             if name in SITES:
@@ -154,7 +155,7 @@ def _train(
     checkpoint_dir: Path | None,
     progress: bool,
 ) -> dict[str, float]:
-    weighted = bool(np.any(train.weights != 1.0))
+    weighted = any(np.any(rows.weights != 1.0) for rows in (train, held_out) if rows is not None)
     data, validation = (train.X, train.Y), held_out and (held_out.X, held_out.Y)
     options: dict[str, Any] = dict(
         settings.training(),

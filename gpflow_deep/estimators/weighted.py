@@ -36,6 +36,10 @@ class WeightedLikelihood(Likelihood):
         )
         self.base = base
 
+    def observation_weights(self, Y: TensorType) -> tf.Tensor:
+        """By which scores of held-out rows are averaged, [N]."""
+        return Y[..., -1]
+
     def _split(self, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Observations as the base takes them, and weights [N]."""
         observations = Y[..., :-1]

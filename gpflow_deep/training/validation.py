@@ -21,7 +21,8 @@ class Validation:
     """
     The mean log predictive density of held-out data, and the parameters at which it was highest.
 
-    :param model: the model scored.
+    :param model: the model scored. Where its likelihood has `observation_weights` of targets, the mean is
+        weighted by them.
     :param data: held-out X and Y.
     :param variables: the parameters to keep.
     """
@@ -32,6 +33,8 @@ class Validation:
         num_parts = -(-len(data[0]) // _ROWS_PER_CALL)
         parts = zip(*(np.array_split(array, num_parts) for array in data), strict=True)
         self._parts = [(tf.constant(X), tf.constant(Y)) for X, Y in parts]
+        weigh = getattr(model.likelihood, "observation_weights", None)
+        self._weights = None if weigh is None else weigh(data[1])
         self._variables = variables
         self._log_density = compiled(model.predict_log_density)
         self.best = [tf.Variable(variable, trainable=False) for variable in variables]
@@ -39,7 +42,7 @@ class Validation:
     def score(self) -> float:
         """The score of the present parameters."""
         densities = [self._log_density(part).numpy().ravel() for part in self._parts]
-        return float(np.concatenate(densities).mean())
+        return float(np.average(np.concatenate(densities), weights=self._weights))
 
     def keep(self) -> None:
         """Take the present parameters for the best."""

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
+from gpflow_deep import training
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
 from gpflow_deep.estimators.data import checked_weights
 from gpflow_deep.estimators.fitted import precision
@@ -171,3 +172,38 @@ def test_numbers_of_draws(number: Any) -> None:
     X, y = _data()
     with pytest.raises(ValueError, match="n_samples: expected a positive integer"):
         DeepGPRegressor(**_QUICK).fit(X, y).sample_y(X, number)
+
+
+@pytest.mark.parametrize("model", ["svgp", "mean-field", "dspp"])
+def test_held_out_rows_count_as_often_as_they_were_observed(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the mean over observations the best parameters are chosen, as models are."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(-2.0, 2.0, size=(220, 1)), rng.integers(1, 9, size=220), axis=0)
+    y = np.sin(3.0 * X[:, 0])
+    scores: list[tuple[float, float]] = []
+    actual = training.fit
+
+    def fit(model: Any, data: Any, validation_data: Any, **options: Any) -> Any:
+        result = actual(model, data, validation_data=validation_data, **options)
+        if validation_data is not None:
+            inputs, targets = validation_data
+            weights = targets[:, 1] if targets.shape[1] == 2 else np.ones(len(targets))
+            assert weights.sum() == round(0.3 * len(X))
+            likelihood = model.likelihood
+            model.likelihood = getattr(likelihood, "base", likelihood)
+            densities = model.predict_log_density((inputs, targets[:, :1])).numpy()
+            model.likelihood = likelihood
+            assert len(np.unique(inputs)) < weights.sum()
+            expected = np.average(densities, weights=weights)
+            assert np.abs(densities - expected).max() > 0.05  # so that rows differ
+            scores.append((result.best_score, expected))
+        return result
+
+    monkeypatch.setattr(training, "fit", fit)
+    DeepGPRegressor(model, steps=3, num_inducing=5, validation_fraction=0.3, random_state=0).fit(
+        X, y
+    )
+    assert scores
+    np.testing.assert_allclose(*np.transpose(scores), rtol=1e-4)
