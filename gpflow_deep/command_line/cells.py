@@ -122,11 +122,11 @@ def date_order(cells: pd.Series) -> str | None:
     return _DAY_FIRST if first or (points and not second) else _MONTH_FIRST
 
 
-def days(cells: pd.Series, order: str = "") -> pd.Series:
+def days(cells: pd.Series, order: str | None = None) -> pd.Series:
     """
-    Dates as days since 1970; NaN for what is none.
+    Dates as days since 1970; NaN for what is none, or is written in another order.
 
-    :param order: see :func:`date_order`: one for all cells, where pandas decides for each.
+    :param order: see :func:`date_order`: one for all cells, where pandas decides for each by default.
     """
     if not pd.api.types.is_datetime64_any_dtype(cells):
         text = _text(cells)
@@ -134,6 +134,8 @@ def days(cells: pd.Series, order: str = "") -> pd.Series:
         is_date = text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d")
         is_date &= text.str.replace(_BESIDE_A_DATE, "", regex=True).str.contains(r"\d")
         text = text.where(is_date)
+        if order == "":
+            text = text.where(~text.str.match(_DAY_OR_MONTH_FIRST, na=False))
         cells = _year_first(text, order) if order else text
     dates = pd.to_datetime(cells, errors="coerce", format="mixed", utc=True)
     dates = dates.where(dates.dt.year > 1)  # as pandas has those without a year

@@ -168,6 +168,17 @@ class Recipe:
         }
         return {name: where for name, where in missing.items() if where.any()}
 
+    def unseen(self, table: pd.DataFrame) -> dict[str, pd.Series]:
+        """By the names of columns of categories: the cells whose category they had not in training."""
+        # Of more categories rare ones were none of them in training, too.
+        unseen = {
+            column.name: values[~values.isin([*column.categories, _ABSENT])]
+            for column in self.columns
+            if column.kind == "category" and len(column.categories) < _MOST_CATEGORIES
+            for values in [column.values(table[column.name])]
+        }
+        return {name: cells for name, cells in unseen.items() if len(cells)}
+
     def to_json(self) -> list[dict[str, Any]]:
         """The columns, as JSON has them."""
         return [asdict(column) for column in self.columns]
@@ -267,7 +278,7 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     if values.notna().all():
         return Column(name, "time of day", float(values.median()), any_missing)
     order = date_order(there)
-    values = days(there, order or "")
+    values = days(there, order)
     if order is None and values.notna().all():
         return "the day comes first in some of its dates and second in others: begin them with the year"
     if values.notna().all():

@@ -218,6 +218,8 @@ def predict(
 
         num_lines = 0
         filled: Counter[str] = Counter()
+        unseen: Counter[str] = Counter()
+        examples: dict[str, str] = {}
 
         def scored(tables: Iterable[Any]) -> Iterator[Any]:
             nonlocal num_lines
@@ -225,6 +227,9 @@ def predict(
                 num_lines = int(table.index[-1]) + 1
                 for name, where in fitted.recipe.unexpected(table).items():
                     filled[name] += int(where.sum())
+                for name, cells in fitted.recipe.unseen(table).items():
+                    unseen[name] += len(cells)
+                    examples.setdefault(name, cells.iloc[0])
                 if scores is not None:
                     scores.add(table)
                 yield table
@@ -250,6 +255,11 @@ def predict(
             _tell(
                 f"Warning: column {name!r} has {count} missing cells, and had none in training: they are"
                 " taken for its usual value, or for no category."
+            )
+        for name, count in unseen.items():
+            _tell(
+                f"Warning: column {name!r} has {count} cells of categories that it had not in training, such"
+                f" as {examples[name]!r}: they are taken for no category."
             )
         if num_far:
             _tell(

@@ -133,7 +133,8 @@ def _names_in_csv(path: str) -> list[str]:
     # Of longer rows pandas takes the first cells for labels, and every column for the one before.
     if not isinstance(table.index, pd.RangeIndex):
         raise ValueError("got more cells in its rows than names in the first line.")
-    return list(table.columns)
+    # A first column without a name is the index that pandas wrote.
+    return [name for name in table.columns if name != "Unnamed: 0"]
 
 
 def _pieces_of_csv(path: str, columns: list[str]) -> Iterator[Any]:

@@ -33,7 +33,7 @@ class Validation:
         num_parts = -(-len(data[0]) // _ROWS_PER_CALL)
         parts = zip(*(np.array_split(array, num_parts) for array in data), strict=True)
         self._parts = [(tf.constant(X), tf.constant(Y)) for X, Y in parts]
-        weigh = getattr(model.likelihood, "observation_weights", None)
+        weigh = getattr(getattr(model, "likelihood", None), "observation_weights", None)
         self._weights = None if weigh is None else weigh(data[1])
         self._variables = variables
         self._log_density = compiled(model.predict_log_density)

@@ -264,6 +264,17 @@ def test_cells_that_were_never_missing_are_told(fit_folder: Path, tmp_path: Path
     assert "'second'" not in result.stderr
 
 
+def test_categories_that_were_not_in_training_are_told(fit_folder: Path, tmp_path: Path) -> None:
+    table = _table(4).assign(colour=["red", "Red", "", "purple"])
+    table.to_csv(tmp_path / "new.csv", index=False)
+    result = _run("predict", fit_folder, tmp_path / "new.csv")
+    assert result.exit_code == 0, result.output
+    told = "column 'colour' has 2 cells of categories that it had not in training, such as 'Red'"
+    assert told in result.stderr
+    _table(4).to_csv(tmp_path / "known.csv", index=False)
+    assert "categories" not in _run("predict", fit_folder, tmp_path / "known.csv").stderr
+
+
 def test_predictions_that_nobody_reads_to_the_end() -> None:
     """`head` closes its end of the pipe."""
     with pytest.raises(BrokenPipeError), _plain_errors():

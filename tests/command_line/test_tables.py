@@ -327,6 +327,16 @@ def test_times_of_day_are_no_dates_of_today(cells: list[str], expected: list[flo
         again.inputs(table.assign(at="25:00:00"))
 
 
+@pytest.mark.parametrize("cells", [["2020-02-13", "2021-03-04"], ["3 Feb 2020", "4 Mar 2021"]])
+@pytest.mark.parametrize("later", ["03/02/2020", "13/02/2020", "03.02.2020", "3-2-20"])
+def test_dates_written_another_way_later_are_refused(cells: list[str], later: str) -> None:
+    """Whether the day comes first in them, no date in training has told."""
+    recipe = Recipe.of(pd.DataFrame({"when": cells}), ["when"])
+    new = pd.DataFrame({"when": ["2020-02-03", later]})
+    with pytest.raises(ValueError, match=f"'when', row 2: expected a date, got '{later}'"):
+        Recipe.from_json(recipe.to_json()).inputs(new)
+
+
 @pytest.mark.parametrize("cell", ["1:2:3", "10:30:00 +0200", "Jan 5 10:30", "5/1 10:30"])
 def test_what_has_no_year_is_no_date(cell: str) -> None:
     dates = days(pd.Series([cell, "2020-02-03T10:30:00+02:00"]))

@@ -388,3 +388,11 @@ def test_parquet_with_an_index(tmp_path: Path) -> None:
     table.set_index(pd.Index([7, 9, 8], name="id")).to_parquet(tmp_path / "2.parquet")
     (piece,) = read_files(tmp_path / "2.parquet", targets=["y"], inputs=["id", "a"])
     assert piece[0].tolist() == [[7.0, 1.0], [9.0, 2.0], [8.0, 3.0]]
+
+
+def test_row_numbers_that_pandas_wrote_are_no_input(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": [1.0, 2.0], "y": [5.0, 6.0]})
+    table.to_csv(tmp_path / "1.csv")
+    X, Y = next(iter(read_files(tmp_path / "*.csv", targets=["y"])))
+    np.testing.assert_array_equal(X, [[1.0], [2.0]])
+    np.testing.assert_array_equal(Y, [[5.0], [6.0]])
