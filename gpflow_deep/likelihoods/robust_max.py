@@ -137,6 +137,7 @@ def largest_moments(
 ) -> MeanAndVariance:
     """Mean and variance of each class's indicator, both [N, C]."""
 
+    @tf.autograph.experimental.do_not_convert
     def log_density(index: tf.Tensor) -> tf.Tensor:
         return largest_density(likelihood, mean, variance, tf.fill(tf.shape(mean)[:1], index))
 
