@@ -11,13 +11,17 @@ import tensorflow as tf
 from . import conftest
 
 
-@tf.function
-def _compiled_draw() -> tf.Tensor:
-    return tf.random.normal([])
+@pytest.fixture(autouse=True)
+def functions_that_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these tests alone: those of others are forgotten here, and these are by others."""
+    monkeypatch.setattr(conftest, "_functions_that_draw", weakref.WeakSet())
 
 
 def _eager_draw() -> tf.Tensor:
     return tf.random.normal([])
+
+
+_compiled_draw = tf.function(_eager_draw)
 
 
 def _shuffle() -> tf.Tensor:
@@ -42,8 +46,7 @@ def test_every_test_starts_from_the_same_draws(draw):
     assert draws[0][0] != draws[0][1]
 
 
-def test_a_seed_of_its_own_is_not_left_to_the_next(monkeypatch):
-    monkeypatch.setattr(conftest, "_functions_that_draw", weakref.WeakSet())  # all forgotten
+def test_a_seed_of_its_own_is_not_left_to_the_next():
     first = float(tf.random.normal([]))
     conftest.start_anew()
     tf.random.set_seed(1)
