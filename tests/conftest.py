@@ -77,8 +77,6 @@ def bijectors_remember(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _SEED = 20201
-
-
 _get_seed = random_seed.get_seed
 _began = False
 _functions_that_draw: weakref.WeakSet[tf.Graph] = weakref.WeakSet()

@@ -170,13 +170,12 @@ class Recipe:
 
     def unseen(self, table: pd.DataFrame) -> dict[str, pd.Series]:
         """By the names of columns of categories: the cells whose category they had not in training."""
-        # Of more categories rare ones were none of them in training, too.
-        unseen = {
-            column.name: values[~values.isin([*column.categories, _ABSENT])]
-            for column in self.columns
-            if column.kind == "category" and len(column.categories) < _MOST_CATEGORIES
-            for values in [column.values(table[column.name])]
-        }
+        unseen = {}
+        for column in self.columns:
+            # Of more categories rare ones were none of them in training, too.
+            if column.kind == "category" and len(column.categories) < _MOST_CATEGORIES:
+                cells = column.values(table[column.name])
+                unseen[column.name] = cells[~cells.isin([*column.categories, _ABSENT])]
         return {name: cells for name, cells in unseen.items() if len(cells)}
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ class WeightedLikelihood(Likelihood):
         observations = Y[..., :-1]
         if isinstance(self.base, Softmax):
             observations = tf.cast(observations, tf.int64)
-        return observations, Y[..., -1]
+        return observations, self.observation_weights(Y)
 
     @inherit_check_shapes
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:

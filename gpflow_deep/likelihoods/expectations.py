@@ -39,12 +39,7 @@ from .log_probs import (
 )
 from .monte_carlo import drawn_density, drawn_expectation, drawn_moments, takes_draws
 from .quadrature import expectation, log_expectation
-from .robust_max import (
-    has_robust_max,
-    largest_density,
-    largest_expectation,
-    largest_moments,
-)
+from .robust_max import has_robust_max, largest_moments, largest_normaliser
 
 __all__ = [
     "by_likelihood",
@@ -83,7 +78,7 @@ def variational_expectations(
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
-        return largest_expectation(likelihood, Fmu, Fvar, Y)
+        return largest_normaliser(likelihood, Fmu, Fvar, Y, 0.0)
     if takes_draws(likelihood, "variational_expectations"):
         return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "variational_expectations"):
@@ -107,7 +102,7 @@ def predict_log_density(
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
-        return largest_density(likelihood, Fmu, Fvar, Y)
+        return largest_normaliser(likelihood, Fmu, Fvar, Y, 1.0)
     if takes_draws(likelihood, "predict_log_density"):
         return drawn_density(likelihood, X, Fmu, Fvar, Y)
     if has_normal_scale(likelihood, Fmu.dtype):

@@ -38,7 +38,7 @@ from .expectations import (
 from .gaussian import gaussian_normaliser, has_normal_scale, noise_variance, scale_normaliser
 from .log_probs import inherits, probit
 from .monte_carlo import drawn_log_probs
-from .robust_max import largest_normaliser, probability_of_largest
+from .robust_max import largest_normaliser, normaliser_given_largest
 
 __all__ = ["Query", "log_normaliser", "normaliser"]
 
@@ -149,12 +149,9 @@ def _robust_max(likelihood: MultiClass, at: Query) -> tf.Tensor:
         return normaliser.dispatch(Likelihood)(likelihood, at)
     if not at.is_joint and at.alpha in (0.0, 1.0):
         return _at_ends(likelihood, at)
-    if at.is_joint:
-        largest = _probability_of_largest(likelihood, at)
-    else:
-        classes = tf.reshape(tf.cast(at.Y, tf.int32), [-1])
-        largest = probability_of_largest(at.mean, at.variance, classes)
-    return largest_normaliser(likelihood, largest, at.alpha)
+    if not at.is_joint:
+        return largest_normaliser(likelihood, at.mean, at.variance, at.Y, at.alpha)
+    return normaliser_given_largest(likelihood, _probability_of_largest(likelihood, at), at.alpha)
 
 
 def _probability_of_largest(likelihood: Likelihood, at: Query) -> tf.Tensor:

@@ -17,11 +17,9 @@ from .quadrature import Placement, expectation_at
 
 __all__ = [
     "has_robust_max",
-    "largest_density",
-    "largest_expectation",
     "largest_moments",
     "largest_normaliser",
-    "probability_of_largest",
+    "normaliser_given_largest",
 ]
 
 _GPFLOWS_NODES = 20  # which users may change
@@ -104,26 +102,18 @@ def _place(
     return Placement(tf.clip_by_value(centre, -_REACH, _REACH), width, -reach, reach)
 
 
-def largest_expectation(
-    likelihood: MultiClass, mean: tf.Tensor, variance: tf.Tensor, Y: tf.Tensor
+def largest_normaliser(
+    likelihood: MultiClass, mean: tf.Tensor, variance: tf.Tensor, Y: tf.Tensor, alpha: float
 ) -> tf.Tensor:
-    """The expected log density of observations [N, 1]: [N]."""
-    return largest_normaliser(
-        likelihood, probability_of_largest(mean, variance, _classes(Y)), alpha=0.0
+    """log E[p(y | f)^alpha] / alpha of observations [N, 1], or the expected log density for 0: [N]."""
+    classes = tf.reshape(tf.cast(Y, tf.int32), [-1])
+    return normaliser_given_largest(
+        likelihood, probability_of_largest(mean, variance, classes), alpha
     )
 
 
-def largest_density(
-    likelihood: MultiClass, mean: tf.Tensor, variance: tf.Tensor, Y: tf.Tensor
-) -> tf.Tensor:
-    """The log predictive density of observations [N, 1]: [N]."""
-    return largest_normaliser(
-        likelihood, probability_of_largest(mean, variance, _classes(Y)), alpha=1.0
-    )
-
-
-def largest_normaliser(likelihood: MultiClass, largest: tf.Tensor, alpha: float) -> tf.Tensor:
-    """log E[p(y | f)^alpha] / alpha, by the probability that the class's function is the largest."""
+def normaliser_given_largest(likelihood: MultiClass, largest: tf.Tensor, alpha: float) -> tf.Tensor:
+    """Likewise, by the probability that the class's function is the largest."""
     link = likelihood.invlink
     right, wrong = (tf.math.log(tf.convert_to_tensor(p)) for p in (1.0 - link.epsilon, link.eps_k1))
     if alpha == 0:
@@ -139,12 +129,9 @@ def largest_moments(
 
     @tf.autograph.experimental.do_not_convert
     def log_density(index: tf.Tensor) -> tf.Tensor:
-        return largest_density(likelihood, mean, variance, tf.fill(tf.shape(mean)[:1], index))
+        Y = tf.fill(tf.shape(mean)[:1], index)
+        return largest_normaliser(likelihood, mean, variance, Y, 1.0)
 
     classes = tf.range(likelihood.num_classes)
     p = tf.exp(tf.transpose(tf.map_fn(log_density, classes, fn_output_signature=mean.dtype)))
     return p, p - tf.square(p)
-
-
-def _classes(Y: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(tf.cast(Y, tf.int32), [-1])
