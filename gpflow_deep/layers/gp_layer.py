@@ -228,14 +228,20 @@ class GPLayer(Layer):
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         K = Kuf(self.own_inducing_variable, self.kernel, rows)
-        A = tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
-        A = A if A.shape.rank == 3 else A[None]
-        A = tf.reshape(A, [tf.shape(A)[0], self.num_inducing, S, N])
-        A = tf.transpose(A, [2, 0, 1, 3])  # [S, K, M, N]
+        A = _by_set(tf.linalg.triangular_solve(factor, K), S, N)  # [S, K, M, N]
         if self.whiten:
             return A, A
         factors = tf.broadcast_to(factor, [S, *A.shape[1:3], self.num_inducing])
         return A, tf.linalg.triangular_solve(factors, A, adjoint=True)
+
+    @check_shapes(
+        "X: [S, N, D]",
+        "return: [S, K, M, N]",
+    )
+    def inducing_covariance(self, X: TensorType) -> tf.Tensor:
+        """K_MN of the layer's own inducing outputs and function values at each of S sets of inputs."""
+        rows = tf.reshape(X, [-1, X.shape[-1]])
+        return _by_set(Kuf(self.own_inducing_variable, self.kernel, rows), *leading_shape(X))
 
     def sample_prior(self, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Draws [S, N, T] from the prior, coherent over all points: cubic in N."""
@@ -292,6 +298,13 @@ class GPLayer(Layer):
                 f" not fit {at} of dimension {input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
+
+
+def _by_set(matrix: tf.Tensor, S: TensorType, N: TensorType) -> tf.Tensor:
+    """[(T), M, S N] as [S, T or 1, M, N]."""
+    matrix = matrix if matrix.shape.rank == 3 else matrix[None]
+    K, M = matrix.shape[:2]
+    return tf.transpose(tf.reshape(matrix, [K, M, S, N]), [2, 0, 1, 3])
 
 
 def _input_dim(inducing_variable: InducingVariables, kernel: Kernel) -> int | None:

@@ -7,6 +7,7 @@ from .convergence import Convergence
 from .deep_gp import DeepGP
 from .deep_sigma_point import DeepSigmaPointProcess
 from .fitc_ep import FITCEPDeepGP, LayerMoments
+from .functions import FunctionDraws
 from .global_inducing import GlobalInducingDeepGP
 from .global_inducing_bnn import GlobalInducingBNN
 from .input_dependent_svgp import InputDependentSVGP
@@ -21,6 +22,7 @@ __all__ = [
     "DeepGPModel",
     "DeepSigmaPointProcess",
     "FITCEPDeepGP",
+    "FunctionDraws",
     "GlobalInducingBNN",
     "GlobalInducingDeepGP",
     "InputDependentSVGP",

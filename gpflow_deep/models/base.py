@@ -31,6 +31,7 @@ from ..validation import (
 )
 from .checks import check_layers, check_likelihood
 from .closures import check_source, over_batches
+from .functions import SamplesFunctions
 from .one_layer import OneLayerNames
 from .passage import Passage, Step, walk
 from .sharing import warn_of_shared_parameters
@@ -54,7 +55,9 @@ class LayerOutput(NamedTuple):
     covariance: tf.Tensor  # [S, N, T, T], or its diagonal [S, N, T] where the rest is zero
 
 
-class DeepGPModel(MixturePredictor, OneLayerNames, GPModel, ExternalDataTrainingLossMixin):
+class DeepGPModel(
+    MixturePredictor, SamplesFunctions, OneLayerNames, GPModel, ExternalDataTrainingLossMixin
+):
     """
     A model of layers of GPs with external data: GPflow's training interface over a mixture's predictions.
 

@@ -13,13 +13,14 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer, Layer
 from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
-from ..numerics.linalg import cast_all
+from ..numerics.linalg import cast_all, solve_rows
 from ..posteriors.base import InducingPosterior, Moments, Recursion
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_number
+from .functions import MakePassage, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -215,6 +216,20 @@ class DeepGP(VariationalDeepGPModel):
         if self.sites is None:
             return passage
         return PassageChain([(self._passage(prepared), hidden), (passage, 1)])
+
+    def _draw_layer_functions(
+        self, num_samples: int, seed: tf.Tensor, num_features: int
+    ) -> MakePassage:
+        if self.sites is not None:
+            return super()._draw_layer_functions(num_samples, seed, num_features)
+        prepared, own = self._prepare(), tf.random.experimental.stateless_split(seed, 2)
+        noise = standard_normals(self._all_inducing_shapes(num_samples), own[0])
+        draws = self.inducing_posterior.sample(prepared.moments, noise)
+        whitened = [
+            v if layer.whiten else solve_rows(factor[(None,) * (4 - factor.shape.rank)], v)
+            for layer, factor, v in zip(self.layers, prepared.factors, draws)
+        ]
+        return through_own_points(self.layers, prepared.factors, whitened, own[1], num_features)
 
     def _joint_noise(
         self, X: tf.Tensor, num_samples: int, num_layers: int, seed: TensorType | None = None

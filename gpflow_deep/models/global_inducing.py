@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
@@ -11,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer
 from ..posteriors.layerwise import IndependentGaussian
 from ..posteriors.pseudo_observations import PseudoObservations
+from .functions import FunctionPassage, MakePassage
 from .global_inducing_parts import (
     LayerPosteriors,
     build_posteriors,
@@ -23,6 +25,7 @@ from .inducing_chain import (
     InducingChainModel,
     condition_gps,
     explain_by_chain,
+    functions_of_chain,
     in_default_float,
 )
 from .passage import JointPassage, Passage
@@ -167,3 +170,11 @@ class GlobalInducingDeepGP(InducingChainModel):
     ) -> Passage:
         chain = in_default_float(prepared if marginal else self._draw_functions(num_samples, seed))
         return JointPassage(explain_by_chain(chain), full_output_cov=full_output_cov)
+
+    def _draw_layer_functions(
+        self, num_samples: int, seed: tf.Tensor, num_features: int
+    ) -> MakePassage:
+        own = tf.random.experimental.stateless_split(seed, 2)
+        chain = in_default_float(self._draw_chain(num_samples, own[0], len(self.layers)))
+        functions = functions_of_chain(self.layers, chain, own[1], num_features)
+        return partial(FunctionPassage, functions)

@@ -14,17 +14,19 @@ from ..layers import GPLayer
 from ..layers.bayesian import BayesianLayer, NetworkLayer, random_layers
 from ..layers.bayesian import walk as walk_network
 from ..numerics.draws import standard_normals
-from ..numerics.linalg import standard_deviation
+from ..numerics.linalg import leading_shape, standard_deviation
 from ..posteriors.base import Conditional
 from ..posteriors.explained import independent_covariances
 from ..posteriors.weights import GlobalInducingWeights
 from ..validation import check_positive_integer
+from .functions import FunctionPassage, MakePassage
 from .inducing_chain import (
     Chain,
     GivenInducing,
     InducingChainModel,
     condition_gps,
     explain_by_chain,
+    functions_of_chain,
     in_default_float,
 )
 from .network_parts import (
@@ -251,6 +253,20 @@ class GlobalInducingBNN(InducingChainModel):
             self.layers, self._input_shape, chain, gps, full_output_cov if marginal else None
         )
 
+    def _draw_layer_functions(
+        self, num_samples: int, seed: tf.Tensor, num_features: int
+    ) -> MakePassage:
+        own = tf.random.experimental.stateless_split(seed, 2)
+        chain = in_default_float(self._draw_chain(num_samples, own[0], len(self._random_layers)))
+        gps = [layer for layer in self.layers if isinstance(layer, GPLayer)]
+        functions = functions_of_chain(gps, _of_gps(chain), own[1], num_features) if gps else []
+
+        def passage() -> Passage:
+            top = FunctionPassage(functions)
+            return _GivenWeights(self.layers, self._input_shape, chain, top)
+
+        return passage
+
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain
     ) -> tf.Tensor:
@@ -323,7 +339,8 @@ class _GivenWeights(Passage):
         self, layer: BayesianLayer | GPLayer, inputs: tf.Tensor, below: Conditional | None
     ) -> Conditional:
         if below is None:
-            self._path = walk_network(self._layers, tf.reshape(inputs, [1, -1, *self._input_shape]))
+            shape = [*leading_shape(inputs), *self._input_shape]
+            self._path = walk_network(self._layers, tf.reshape(inputs, shape))
             inputs = next(self._path)
         else:
             inputs = self._path.send(inputs)

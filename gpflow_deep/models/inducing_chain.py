@@ -22,6 +22,7 @@ from ..posteriors.mixture import Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.weights import FactorisedConditional
 from ..validation import check_choice, check_number, check_positive_integer
+from .functions import LayerFunctions
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
@@ -31,6 +32,7 @@ __all__ = [
     "InducingChainModel",
     "condition_gps",
     "explain_by_chain",
+    "functions_of_chain",
     "in_default_float",
 ]
 
@@ -218,6 +220,19 @@ class InducingChainModel(VariationalDeepGPModel):
         if not full_cov:
             prepared = self._draw_functions(num_samples)
         return super()._sample_f(X, num_samples, full_cov, prepared)
+
+
+def functions_of_chain(
+    layers: Sequence[GPLayer], chain: Chain, seed: tf.Tensor, num_features: int
+) -> list[LayerFunctions]:
+    """Draws of the layers' functions, given those of all of their inducing outputs."""
+    seeds = tf.random.experimental.stateless_split(seed, len(layers))
+    return [
+        LayerFunctions(layer, q.prior_factor, v, seeds[index], num_features, U)
+        for index, (layer, q, v, U) in enumerate(
+            zip(layers, chain.conditionals, chain.draws, chain.inputs)
+        )
+    ]
 
 
 class GivenInducing(Passage):

@@ -69,11 +69,11 @@ def walk(
     """
     Carry points through the layers: condition, sample, go on.
 
-    :param X: inputs [N, D].
+    :param X: inputs [N, D], or [S, N, D] where every sample has its own.
     :param noise: for as many layers as are to be sampled: all but perhaps the last.
     """
     steps: list[Step] = []
-    inputs, below = X[None], None
+    inputs, below = (X[None] if X.shape.rank == 2 else X), None
     for index, layer in enumerate(layers):
         below = passage.condition(layer, inputs, below)
         sample = passage.sample(noise[index]) if index < len(noise) else None

@@ -32,6 +32,7 @@ from ..validation import (
 from .base import LayerOutput
 from .convergence import Convergence, convergence_of
 from .draws import DrawingDeepGPModel
+from .functions import MakePassage, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, walk
 
 __all__ = ["SampledDeepGP"]
@@ -296,6 +297,15 @@ class SampledDeepGP(DrawingDeepGPModel):
             return explain_by_outputs(layer, inputs, prepared.factors[index], states[index])
 
         return JointPassage(explain, full_output_cov=full_output_cov)
+
+    def _draw_layer_functions(
+        self, num_samples: int, seed: tf.Tensor, num_features: int
+    ) -> MakePassage:
+        factors, states = self._prepare()
+        own = tf.random.experimental.stateless_split(seed, 2)
+        index = tf.random.stateless_uniform([num_samples], own[0], 0, states[0].shape[0], tf.int32)
+        drawn = [tf.gather(v, index) for v in states]
+        return through_own_points(self.layers, factors, drawn, own[1], num_features)
 
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Prepared

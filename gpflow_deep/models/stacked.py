@@ -12,6 +12,7 @@ from ..numerics.draws import standard_normals
 from ..posteriors.mixture import Noise
 from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_positive_integer
+from .functions import MakePassage
 from .passage import Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -201,6 +202,16 @@ class StackedDeepGP(VariationalDeepGPModel):
                 for index, (part, own) in enumerate(zip(self.parts, prepared))
             ]
         )
+
+    def _draw_layer_functions(
+        self, num_samples: int, seed: tf.Tensor, num_features: int
+    ) -> MakePassage:
+        seeds = tf.random.experimental.stateless_split(seed, len(self.parts))
+        makers = [
+            part._draw_layer_functions(num_samples, seeds[index], num_features)
+            for index, part in enumerate(self.parts)
+        ]
+        return lambda: self._chain([make() for make in makers])
 
     def _prediction(
         self, prepared: Sequence[Any], num_samples: int | None, noise: Noise

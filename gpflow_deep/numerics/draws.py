@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
-__all__ = ["digital_shift", "even_normals", "quasi_normals", "standard_normals"]
+__all__ = ["as_seed", "digital_shift", "even_normals", "quasi_normals", "standard_normals"]
 
 _BITS = 30  # of a coordinate of a Sobol point
 
@@ -29,14 +29,27 @@ def standard_normals(
     :param dtype: of the draws; the default float by default.
     :raises ValueError: where ``seed`` is something else.
     """
-    if seed is not None and not _are_two_integers(seed):
-        raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
+    if seed is not None:
+        seed = as_seed(seed)
     dtype = dtype or gpflow.default_float()
     seeds: Sequence[tf.Tensor | None] = [None] * len(shapes)
     if seed is not None:
         seeds = [tf.random.experimental.stateless_fold_in(seed, i) for i in range(len(shapes))]
     draw = _box_muller if dtype == tf.float32 else partial(_tensorflow, dtype=dtype)
     return [draw(shape, own) for shape, own in zip(shapes, seeds)]
+
+
+def as_seed(seed: TensorType | None) -> tf.Tensor:
+    """
+    Two integers: those given, or new ones of TensorFlow's global generator.
+
+    :raises ValueError: where ``seed`` is something else.
+    """
+    if seed is None:
+        return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
+    if not _are_two_integers(seed):
+        raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
+    return tf.convert_to_tensor(seed)
 
 
 def _tensorflow(shape: Sequence[TensorType], seed: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
