@@ -165,7 +165,7 @@ COMMON: dict[str, Argument] = {
     **_one(2, "input_dim", "num_maps", "num_networks", "num_latent_gps", "num_outputs", "size"),
     **_one(2, "num_samples", "num_prediction_samples", "num_sites", "num_positions", "stride"),
     **_one(3, "num_inducing", "kernel_size", "num_rows", "num_inputs", "num_layers"),
-    **_one(1, "output_dim", "repeats", "num_groups"),
+    **_one(1, "output_dim", "repeats", "num_groups", "num_features"),
     **_one(12, "num_data"),
     **_one(4, "fan_in", "num_chains", "num_kept", "keep_every", "burn_in", "window"),
     **_one(0.5, "step_size", kind="positive"),
@@ -360,7 +360,7 @@ NOT_CALLED = {
         "WeightPosterior",
         "WeightSpec",
     },
-    "models": {"DeepGPModel", "Convergence", "LayerMoments", "LayerOutput"},
+    "models": {"DeepGPModel", "Convergence", "FunctionDraws", "LayerMoments", "LayerOutput"},
     "likelihoods": {"log_normaliser", "log_prob", "predict_log_density", "predict_mean_and_var"},
     "optimizers": {"NoUTurnSamples", "sample_no_u_turn"},
     "training": {"FitResult", "TrainingError", "fit", "read_files"},
@@ -397,7 +397,7 @@ _METHODS = (
     "predict_f_samples",
     "posterior",
 )
-_METHODS += ("predict_f_mixture", "sample_prior", "draw_noise")
+_METHODS += ("predict_f_mixture", "sample_prior", "sample_functions", "draw_noise")
 
 
 def module(room: str) -> Any:
