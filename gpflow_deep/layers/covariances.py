@@ -98,7 +98,9 @@ def _as_stationary(inducing_variable: InducingVariables, kernel: Kernel) -> _Sta
         return None
     parts = kernel.kernels if has_methods_of(kernel, Sum) else [kernel]
     white = [part for part in parts if has_methods_of(part, White)]
-    smooth = [(part, profile) for part in parts if (profile := profile_of(part)) is not None]
+    smooth = [
+        (part, profile) for part in parts for profile in [profile_of(part)] if profile is not None
+    ]
     if len(smooth) != 1 or len(smooth) + len(white) != len(parts):
         return None
     return _StationarySum(*smooth[0], white)
@@ -224,7 +226,8 @@ def batch_covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) 
     parts = _of_parts(batch_covariance, kernel, X, X2)
     if parts is not None:
         return parts
-    if (profile := profile_of(kernel)) is not None:
+    profile = profile_of(kernel)
+    if profile is not None:
         return tf.expand_dims(_stationary(kernel, profile, X, X if X2 is None else X2), 1)
     if X.dtype != gpflow.default_float():
         # Other kernels' parameters do not follow their inputs.

@@ -193,7 +193,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
                 prepared = self._prepare(inducing)
         else:
             points = self._prediction_noise(num_samples)
-        S = next((size for z in points if (size := z.shape[0])), 1)
+        S = next((z.shape[0] for z in points if z.shape[0]), 1)
         return prepared, points, self._log_weights(S)
 
     def _sample_f(self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Any) -> tf.Tensor:

@@ -16,6 +16,7 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import Kernel, SeparateIndependent, SharedIndependent, SquaredExponential
+from tensorflow.python.autograph.utils import ag_logging
 
 import gpflow_deep as gd
 from gpflow_deep.layers import GPLayer
@@ -359,3 +360,28 @@ def test_what_is_no_layer_is_refused() -> None:
         ValueError, "kernel.*lengthscales.*2.*3", SquaredExponential(lengthscales=np.ones(3)), Z, 2
     )
     _refused(ValueError, "kernel", SquaredExponential(active_dims=[2]), Z, 2)
+
+
+@pytest.mark.parametrize("white", [None, 1e-3])
+def test_a_users_own_function_calls_a_layer_without_complaint(
+    white: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AutoGraph converts what such a function calls, and warns of what it cannot read."""
+    complaints: list[Any] = []
+    monkeypatch.setattr(ag_logging, "warning", lambda *words: complaints.append(words))
+    X = np.random.default_rng(0).standard_normal((12, 2))
+    model = gd.models.DeepGP(
+        gd.layers.build_layers(X, (2,), num_inducing=4, white_noise=white),
+        gpflow.likelihoods.Gaussian(0.1),
+    )
+
+    @tf.function
+    def first_layer(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        layer, q = model.layers[0], model.inducing_posterior
+        factor = layer.factorise()
+        recursion = q.recursion(q.moments(), jitter=1e-6)
+        K, variance = layer.covariances(X, tf.convert_to_tensor(layer.inducing_variable.Z)[None])
+        return (*recursion.condition(layer.project(X, factor)), K, variance)
+
+    assert all(np.isfinite(x).all() for x in first_layer(tf.constant(X)[None]))
+    assert not complaints
