@@ -78,7 +78,9 @@ class SampledDeepGP(DrawingDeepGPModel):
     :param num_chains: C.
     :param num_samples: draws of the hidden layers per point and chain in training.
     :param num_data: size of the whole training set, for minibatches.
-    :param keep_every: steps from one kept state of a chain to the next.
+    :param keep_every: steps from one kept state of a chain to the next. The last quarter of the steps that
+        ``fit`` takes, after its burn-in, has ``num_chains / keep_every`` states a step: where
+        ``num_prediction_samples`` are more, each predicts several times.
     :param window: of how many last states of a chain one, drawn at random, is where a step of the
         hyperparameters takes its gradient. At 1, the present state, it comes with the chains' own, and the
         hyperparameters follow soonest; at states that are older they can fit none in particular, for a second

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["MovingChains", "moving_chains"]
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gpflow
 import tensorflow as tf
@@ -22,12 +22,13 @@ class MovingChains:
 
     :param sampler: what moves them.
     :param model: whose they are.
+    :param steps: of the run.
     :param is_own: whether the sampler is a user's; else its burn-in is that of the run's first call, however
         many steps a later one asks for.
     """
 
-    def __init__(self, sampler: SGHMC, model: SampledDeepGP, is_own: bool) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: SGHMC, model: SampledDeepGP, steps: int, is_own: bool) -> None:
+        self.sampler, self.steps = sampler, steps
         self.burn_in = None if is_own else sampler.burn_in
         self.variables = model.inducing_posterior.variables_of_chains
         self.kept = model.inducing_posterior.variables_kept
@@ -70,16 +71,24 @@ class MovingChains:
             adapting=place < self.sampler.burn_in,
             **averaged,
         )
-        model.inducing_posterior.remember(self.sampler.iterations - 1, self.sampler.seed)
-
-        def keep() -> tf.Tensor:
-            model.inducing_posterior.keep()
-            return tf.constant(True)
-
+        q = model.inducing_posterior
+        q.remember(self.sampler.iterations - 1, self.sampler.seed)
         before = tf.maximum(self.sampler.iterations - 1, self._place_before)
-        due = (place + 1) // model.keep_every > before // model.keep_every
-        tf.cond(due, keep, lambda: tf.constant(False))
+        if self.steps - self.sampler.burn_in < model.keep_every * q.num_kept:
+            # States of burn-in are none of the posterior's: where later ones would not push all of them out
+            # by the end, they go at its end.
+            begins = (before <= self.sampler.burn_in) & (place >= self.sampler.burn_in)
+            _if(begins, q.forget)
+        _if((place + 1) // model.keep_every > before // model.keep_every, q.keep)
         self._place_before.assign(place + 1)
+
+
+def _if(condition: tf.Tensor, act: Callable[[], None]) -> None:
+    def done() -> tf.Tensor:
+        act()
+        return tf.constant(True)
+
+    tf.cond(condition, done, lambda: tf.constant(False))
 
 
 def moving_chains(
@@ -107,4 +116,4 @@ def moving_chains(
         sampler = SGHMC(
             model.step_size, model.momentum_decay, burn_in=max(1, 3 * steps // 4), seed=seed
         )
-    return MovingChains(sampler, model, is_own)
+    return MovingChains(sampler, model, steps, is_own)

@@ -122,7 +122,8 @@ def fit(
     :param sampler: what moves the chains of a :class:`gpflow_deep.models.SampledDeepGP`, in every step and
         from the same evaluation of the gradient; by default :class:`gpflow_deep.optimizers.SGHMC` with
         the model's step size and three quarters of the steps for burn-in: of those of the first call, where
-        later ones go on for longer. States are kept every `model.keep_every` steps.
+        later ones go on for longer. States are kept every `model.keep_every` steps; those of burn-in do not
+        predict once it is over, however many are to be kept.
     :param tempering: weight of the divergences from the prior, step by step, in what is maximised.
     :param validation_data: a held-out pair; the score is the mean of `predict_log_density` there.
     :param validation_fraction: in its place, the share of `data` to hold out, drawn without

@@ -193,7 +193,7 @@ def test_kept_states_are_the_last_ones_oldest_first() -> None:
 
 def test_components_are_the_kept_states() -> None:
     model = deep(num_chains=3, num_prediction_samples=12)
-    fit(model)
+    fit(model, steps=60)
     means, variances, _ = model.predict_f_mixture(XNEW, noise=[np.zeros([12, 1, 2])])
     assert means.shape == variances.shape == (12, 6, 1)
     assert_close(tf.reshape(model.predict_f_trace(XNEW), means.shape), means)
@@ -293,7 +293,7 @@ def test_states_are_kept_over_the_time_where_that_is_limited(
     """And scales adapt for three quarters of it: by the steps neither would come. The clock is made up."""
     ticks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: 0.01 * next(ticks))
-    model, sampler = deep(keep_every=10**5), SGHMC(burn_in=750_000)
+    model, sampler = deep(keep_every=10**5, num_prediction_samples=8), SGHMC(burn_in=750_000)
     windows = []
 
     def watch(step: int, loss: float) -> None:
@@ -378,3 +378,39 @@ def test_bad_input() -> None:
     other = gd.models.DeepGP(gd.layers.build_layers(X, (2,), 1, 5), gpflow.likelihoods.Gaussian())
     with pytest.raises(ValueError, match="sampler: expected none for DeepGP"):
         fit(other, sampler=SGHMC())
+
+
+@pytest.mark.parametrize("own_burn_in", [None, 6000])
+def test_predictions_have_no_states_of_burn_in(own_burn_in: int | None) -> None:
+    """Of a posterior that is known, while scales adapt variances are half as wide again."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, [30, 1])
+    Y = np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
+    Z = np.linspace(-2.0, 2.0, 7)[:, None]
+    layer = gd.layers.GPLayer(gpflow.kernels.SquaredExponential(lengthscales=0.7), Z, 1)
+    model = SampledDeepGP(
+        [layer],
+        gpflow.likelihoods.Gaussian(NOISE),
+        observation_term="variational",
+        num_data=30,
+        num_prediction_samples=2000,
+    )
+    gpflow.set_trainable(layer, False)
+    gpflow.set_trainable(model.likelihood, False)
+    sampler = None if own_burn_in is None else SGHMC(0.05, 0.01, burn_in=own_burn_in)
+    result = gd.training.fit(model, (X, Y), steps=12_000, sampler=sampler, progress=False)
+    A, _ = projection(model, X)
+    K = np.linalg.inv(np.eye(7) + A @ A.T / NOISE)
+    Xnew = np.linspace(-2.0, 2.0, 9)[:, None]
+    Anew, prior = projection(model, Xnew)
+    variance = prior - NOISE + np.sum(Anew * (K @ Anew), axis=0)
+    np.testing.assert_allclose(model.predict_f(Xnew)[1][:, 0], variance, rtol=0.2)
+    assert int(model.inducing_posterior.times_kept) == (150 if own_burn_in is None else 300)
+    assert len(result.history["loss"]) == 12_000
+
+
+def test_few_steps_keep_the_states_of_their_last_quarter() -> None:
+    model = deep(num_prediction_samples=100, keep_every=1, num_chains=2)
+    gd.training.fit(model, (X, Y), steps=20, progress=False)
+    assert int(model.inducing_posterior.times_kept) == 5
+    assert model.predict_f_mixture(XNEW)[0].shape[0] == 100
