@@ -7,6 +7,8 @@ binary digits are added, without carrying, to all points (a digital shift: L'Ecu
 node is then distributed as the latent functions are, and averages are unbiased. The points stay as even as
 they were; shifted modulo 1 they would not. One observation's expected log density has an error 6 to 29 times
 smaller than with GPflow's 100 draws (3 to 30 classes, latent functions with standard deviations of 0.3 to 3).
+
+Of one latent function nothing need be drawn: it has the nodes of :mod:`.quadrature`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 from ..numerics.draws import digital_shift, even_normals
 from ..numerics.linalg import standard_deviation
 from .log_probs import inherits, log_prob
+from .quadrature import Function, expectation, log_expectation
 
 __all__ = [
     "drawn_density",
@@ -77,6 +80,8 @@ def drawn_expectation(
     likelihood: MonteCarloLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
     """The expected log density of each observation, [N]."""
+    if Fmu.shape[-1] == 1:
+        return expectation(_of_values(likelihood, X, Y), Fmu, Fvar)[..., 0]
     F = _at_nodes(likelihood, Fmu, Fvar)
     return tf.reduce_mean(drawn_log_probs(likelihood, X, F, Y), axis=0)
 
@@ -85,6 +90,8 @@ def drawn_density(
     likelihood: MonteCarloLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
     """The log predictive density of each observation, [N]."""
+    if Fmu.shape[-1] == 1:
+        return log_expectation(_of_values(likelihood, X, Y), Fmu, Fvar)[..., 0]
     F = _at_nodes(likelihood, Fmu, Fvar)
     log_p = drawn_log_probs(likelihood, X, F, Y)
     return tf.reduce_logsumexp(log_p, axis=0) - np.log(F.shape[0])
@@ -94,16 +101,31 @@ def drawn_moments(
     likelihood: MonteCarloLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor
 ) -> MeanAndVariance:
     """Mean and variance of new observations."""
+
+    def moments(F: tf.Tensor) -> Iterator[tf.Tensor]:
+        """Given values [Q, N, P] of the functions."""
+        rows = _inputs(likelihood, X, F.shape[0]), tf.reshape(F, [-1, F.shape[-1]])
+        for moment in (likelihood.conditional_mean, likelihood.conditional_variance):
+            x = moment(*rows)
+            yield tf.reshape(x, tf.concat([tf.shape(F)[:2], tf.shape(x)[1:]], axis=0))
+
     F = _at_nodes(likelihood, Fmu, Fvar)
-    rows = _inputs(likelihood, X, F.shape[0]), tf.reshape(F, [-1, F.shape[-1]])
+    means, variances = moments(F)
+    if means.shape[-1] == Fmu.shape[-1] == 1:
+        mean = expectation(lambda F: next(moments(F)), Fmu, Fvar)
 
-    def restore(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(x, tf.concat([tf.shape(F)[:2], tf.shape(x)[1:]], axis=0))
+        def square(F: tf.Tensor) -> tf.Tensor:
+            own_mean, own_variance = moments(F)
+            return own_variance + tf.square(own_mean - mean)
 
-    means = restore(likelihood.conditional_mean(*rows))
-    variances = restore(likelihood.conditional_variance(*rows))
+        return mean, expectation(square, Fmu, Fvar)
     mean = tf.reduce_mean(means, axis=0)
     return mean, tf.reduce_mean(variances + tf.square(means - mean), axis=0)
+
+
+def _of_values(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> Function:
+    """The log density of observations as a function of values [Q, N, 1] of one latent function."""
+    return lambda F: drawn_log_probs(likelihood, X, F, Y)[..., None]
 
 
 def drawn_log_probs(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:

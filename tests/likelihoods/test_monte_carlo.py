@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.likelihoods import Gaussian, GaussianMC, Softmax
+from gpflow.likelihoods import Gaussian, GaussianMC, MonteCarloLikelihood, Softmax
 
 import gpflow_deep as gd
 from gpflow_deep.likelihoods import (
@@ -73,6 +74,49 @@ def test_closed_forms() -> None:
     ours = predict_mean_and_var(GaussianMC(0.5), X, mean, variance)
     for one, other in zip(ours, exact, strict=True):
         np.testing.assert_allclose(one, other, rtol=0.02, atol=0.01)
+
+
+class _Laplace(MonteCarloLikelihood):
+    """As a user writes one."""
+
+    def __init__(self) -> None:
+        super().__init__(input_dim=None, latent_dim=1, observation_dim=1)
+
+    def _log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(-tf.abs(Y - F) / 0.3 - np.log(0.6), axis=-1)
+
+    def _conditional_mean(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return tf.exp(F)
+
+    def _conditional_variance(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return 0.18 * tf.exp(F)
+
+
+@pytest.mark.parametrize("make", [_Laplace, lambda: GaussianMC(0.01)])
+def test_one_function_needs_no_draws(make: Callable[[], MonteCarloLikelihood]) -> None:
+    likelihood, mean, variance = make(), MEAN[:, :1], VARIANCE[:, :1]
+    target = mean + 0.3
+    z = np.linspace(-10.0, 10.0, 20_001)
+    weights = np.exp(-0.5 * z**2) * (z[1] - z[0]) / np.sqrt(2.0 * np.pi)
+    F = tf.reshape(mean + tf.sqrt(variance) * z, [-1, 1])  # [N Q, 1]
+
+    def at_values(function: Callable[..., Any], *others: tf.Tensor) -> np.ndarray:
+        rows = [tf.repeat(x, len(z), axis=0) for x in (X, *others)]
+        return np.reshape(function(rows[0], F, *rows[1:]), [N, -1])
+
+    log_p = at_values(likelihood.log_prob, target)
+    expected = variational_expectations(likelihood, X, mean, variance, target)
+    np.testing.assert_allclose(expected, log_p @ weights, rtol=1e-5)
+    density = predict_log_density(likelihood, X, mean, variance, target)
+    np.testing.assert_allclose(density, np.log(np.exp(log_p) @ weights), atol=1e-3)  # a kink
+    moments = [
+        at_values(moment)
+        for moment in (likelihood.conditional_mean, likelihood.conditional_variance)
+    ]
+    m = moments[0] @ weights
+    v = (moments[1] + (moments[0] - m[:, None]) ** 2) @ weights
+    for own, exact in zip(predict_mean_and_var(likelihood, X, mean, variance), (m, v), strict=True):
+        np.testing.assert_allclose(own[:, 0], exact, rtol=1e-6)
 
 
 def test_a_method_of_ones_own_is_used() -> None:
