@@ -88,6 +88,12 @@ class PriorFunctions(Module):
         weights = heights[:, None, :] * normals
         self.weights = tf.reshape(weights, [num_samples, num_latent_gps, -1])  # [S, T, 2 F]
 
+    @property
+    def width(self) -> int:
+        """How many waves it evaluates at a point."""
+        _, K, F, _ = self.frequencies.shape
+        return 2 * K * F
+
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """
         The functions' values.
@@ -101,7 +107,7 @@ class PriorFunctions(Module):
         if K == 1:
             waves = tf.concat([tf.cos(phases), tf.sin(phases)], axis=-1)  # [S, N, 2 F]
             return tf.matmul(waves, self.weights, transpose_b=True)
-        phases = tf.reshape(phases, [S, -1, K, F])
+        phases = tf.reshape(phases, [S, tf.shape(X)[1], K, F])
         waves = tf.concat([tf.cos(phases), tf.sin(phases)], axis=-1)
         return tf.einsum("sntf,stf->snt", waves, self.weights)
 

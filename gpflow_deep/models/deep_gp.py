@@ -20,7 +20,7 @@ from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_number
-from .functions import MakePassage, through_own_points
+from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -219,7 +219,7 @@ class DeepGP(VariationalDeepGPModel):
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
+    ) -> DrawnFunctions:
         if self.sites is not None:
             return super()._draw_layer_functions(num_samples, seed, num_features)
         prepared, own = self._prepare(), tf.random.experimental.stateless_split(seed, 2)

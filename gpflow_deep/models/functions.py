@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
@@ -24,15 +24,24 @@ if TYPE_CHECKING:
     from .base import DeepGPModel
 
 __all__ = [
+    "DrawnFunctions",
     "FunctionDraws",
     "FunctionPassage",
     "LayerFunctions",
-    "MakePassage",
     "SamplesFunctions",
+    "drawn",
     "through_own_points",
 ]
 
-MakePassage = Callable[[], Passage]
+
+class DrawnFunctions(NamedTuple):
+    """A function for each layer."""
+
+    make_passage: Callable[[], Passage]
+    """Of points through them."""
+
+    width: int
+    """How many numbers they make of a point on the way."""
 
 
 class SamplesFunctions:
@@ -62,7 +71,7 @@ class SamplesFunctions:
         :param num_samples: number of functions, S.
         :param seed: ``None`` for new ones at each call, or two integers of which they are a pure function.
         :param num_features: frequencies of the waves of each draw from a layer's prior, a cosine and a sine
-            each. The mean and the covariance over many draws do not depend on it.
+            each. Mean and covariance of a layer's functions over many draws do not depend on it.
         :raises NotImplementedError: where the model has no posterior over functions, or a kernel's spectral
             density is not known, or inducing variables are no values at inputs.
         :raises RuntimeError: inside a compiled function. What is drawn can be called there.
@@ -81,8 +90,8 @@ class SamplesFunctions:
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
-        """Draw a function for each layer; what makes passages of points through them."""
+    ) -> DrawnFunctions:
+        """Draw a function for each layer."""
         raise NotImplementedError(
             "sample_functions: expected a model with a posterior over whole functions, got"
             f" {type(self).__name__}, whose points have inducing outputs, sites or noise of their own."
@@ -105,8 +114,7 @@ class FunctionDraws(Module):
         super().__init__()
         self.num_samples = num_samples
         self._model = model
-        self._num_features = num_features
-        self._make_passage = model._draw_layer_functions(num_samples, seed, num_features)
+        self._drawn = model._draw_layer_functions(num_samples, seed, num_features)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, X: TensorType) -> tf.Tensor:
@@ -127,16 +135,16 @@ class FunctionDraws(Module):
             )
         model, rows = self._model, tf.reshape(X, [-1, X.shape[-1] or tf.shape(X)[-1]])
         rows = model._as_matrix(rows, "X")
-        D = rows.shape[-1]
-        by_point = tf.reshape(rows, [tf.shape(X)[0] if rank == 3 else 1, -1, D])
+        sets = tf.shape(X)[0] if rank == 3 else 1
+        by_point = tf.reshape(rows, [sets, tf.shape(X)[-2], rows.shape[-1]])
         by_point = tf.transpose(by_point, [1, 0, 2])  # [N, S or 1, D]
 
         def values(points: tf.Tensor) -> tuple[tf.Tensor]:
-            layers, passage = model._random_layers, self._make_passage()
+            layers, passage = model._random_layers, self._drawn.make_passage()
             inputs = tf.transpose(points, [1, 0, 2])
             return (model._draws(walk(layers, passage, inputs, [None] * len(layers))[-1]),)
 
-        size = part_size(self.num_samples, max(model._width, self._num_features))
+        size = part_size(self.num_samples, max(model._width, self._drawn.width))
         return in_parts(values, [by_point], size, 1, axis=1)[0]
 
 
@@ -180,6 +188,11 @@ class LayerFunctions(Module):
         missing = whitened - solve_rows(factor, prior + jitter * noise)
         self._coefficients = solve_rows(factor, missing, transpose=True)
 
+    @property
+    def width(self) -> int:
+        """How many numbers it makes of a point on the way."""
+        return max(self._prior.width, self._layer.num_latent_gps * self._coefficients.shape[-1])
+
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         """Of inputs [S or 1, N, D] the functions' values [S, N, T]."""
         layer = self._layer
@@ -211,19 +224,26 @@ def through_own_points(
     whitened: Sequence[tf.Tensor],
     seed: tf.Tensor,
     num_features: int,
-) -> MakePassage:
+) -> DrawnFunctions:
     """
-    Through functions of layers with inducing variables of their own.
+    Functions of layers with inducing variables of their own.
 
     :param factors: of each layer, what :meth:`GPLayer.factorise` returned.
     :param whitened: draws [S, T, M] of its whitened inducing outputs.
     """
     seeds = tf.random.experimental.stateless_split(seed, len(layers))
-    functions = [
-        LayerFunctions(layer, factor, v, seeds[index], num_features)
-        for index, (layer, factor, v) in enumerate(zip(layers, factors, whitened))
-    ]
-    return partial(FunctionPassage, functions)
+    return drawn(
+        [
+            LayerFunctions(layer, factor, v, seeds[index], num_features)
+            for index, (layer, factor, v) in enumerate(zip(layers, factors, whitened))
+        ]
+    )
+
+
+def drawn(functions: Sequence[LayerFunctions]) -> DrawnFunctions:
+    """Of layers that have nothing between them."""
+    width = max(function.width for function in functions)
+    return DrawnFunctions(partial(FunctionPassage, functions), width)
 
 
 class FunctionPassage(Passage):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
@@ -12,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer
 from ..posteriors.layerwise import IndependentGaussian
 from ..posteriors.pseudo_observations import PseudoObservations
-from .functions import FunctionPassage, MakePassage
+from .functions import DrawnFunctions, drawn
 from .global_inducing_parts import (
     LayerPosteriors,
     build_posteriors,
@@ -173,8 +172,7 @@ class GlobalInducingDeepGP(InducingChainModel):
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
+    ) -> DrawnFunctions:
         own = tf.random.experimental.stateless_split(seed, 2)
         chain = in_default_float(self._draw_chain(num_samples, own[0], len(self.layers)))
-        functions = functions_of_chain(self.layers, chain, own[1], num_features)
-        return partial(FunctionPassage, functions)
+        return drawn(functions_of_chain(self.layers, chain, own[1], num_features))

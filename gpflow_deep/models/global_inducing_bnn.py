@@ -19,7 +19,7 @@ from ..posteriors.base import Conditional
 from ..posteriors.explained import independent_covariances
 from ..posteriors.weights import GlobalInducingWeights
 from ..validation import check_positive_integer
-from .functions import FunctionPassage, MakePassage
+from .functions import DrawnFunctions, FunctionPassage
 from .inducing_chain import (
     Chain,
     GivenInducing,
@@ -255,7 +255,7 @@ class GlobalInducingBNN(InducingChainModel):
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
+    ) -> DrawnFunctions:
         own = tf.random.experimental.stateless_split(seed, 2)
         chain = in_default_float(self._draw_chain(num_samples, own[0], len(self._random_layers)))
         gps = [layer for layer in self.layers if isinstance(layer, GPLayer)]
@@ -265,7 +265,7 @@ class GlobalInducingBNN(InducingChainModel):
             top = FunctionPassage(functions)
             return _GivenWeights(self.layers, self._input_shape, chain, top)
 
-        return passage
+        return DrawnFunctions(passage, max((function.width for function in functions), default=1))
 
     def _sample_f(
         self, X: tf.Tensor, num_samples: int, full_cov: bool, prepared: Chain

@@ -32,7 +32,7 @@ from ..validation import (
 from .base import LayerOutput
 from .convergence import Convergence, convergence_of
 from .draws import DrawingDeepGPModel
-from .functions import MakePassage, through_own_points
+from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, walk
 
 __all__ = ["SampledDeepGP"]
@@ -302,7 +302,7 @@ class SampledDeepGP(DrawingDeepGPModel):
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
+    ) -> DrawnFunctions:
         factors, states = self._prepare()
         own = tf.random.experimental.stateless_split(seed, 2)
         index = tf.random.stateless_uniform([num_samples], own[0], 0, states[0].shape[0], tf.int32)

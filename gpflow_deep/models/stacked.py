@@ -12,7 +12,7 @@ from ..numerics.draws import standard_normals
 from ..posteriors.mixture import Noise
 from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_positive_integer
-from .functions import MakePassage
+from .functions import DrawnFunctions
 from .passage import Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -205,13 +205,14 @@ class StackedDeepGP(VariationalDeepGPModel):
 
     def _draw_layer_functions(
         self, num_samples: int, seed: tf.Tensor, num_features: int
-    ) -> MakePassage:
+    ) -> DrawnFunctions:
         seeds = tf.random.experimental.stateless_split(seed, len(self.parts))
-        makers = [
+        parts = [
             part._draw_layer_functions(num_samples, seeds[index], num_features)
             for index, part in enumerate(self.parts)
         ]
-        return lambda: self._chain([make() for make in makers])
+        width = max(part.width for part in parts)
+        return DrawnFunctions(lambda: self._chain([part.make_passage() for part in parts]), width)
 
     def _prediction(
         self, prepared: Sequence[Any], num_samples: int | None, noise: Noise

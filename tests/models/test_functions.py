@@ -211,6 +211,21 @@ def test_many_points_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(compiled(own), values[1], rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    "name", ["mean-field", "kernels of each GP's own, propagated", "bayesian-network"]
+)
+def test_no_points(name: str) -> None:
+    f = _make(name).sample_functions(3, SEED, num_features=10)
+    assert f(XNEW[:0]).shape == f(np.zeros((3, 0, 2))).shape == (3, 0, f(XNEW).shape[-1])
+
+
+def test_what_they_make_of_a_point_on_the_way_is_counted() -> None:
+    """By which memory is bounded."""
+    one, each = _make("mean-field"), _make("kernels of each GP's own, propagated")
+    assert one.sample_functions(3, SEED, num_features=10)._drawn.width == 20
+    assert each.sample_functions(3, SEED, num_features=10)._drawn.width == 40
+
+
 def test_new_ones_without_a_seed() -> None:
     model = _make("mean-field")
     tf.random.set_seed(1)
