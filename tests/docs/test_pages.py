@@ -19,8 +19,8 @@ _PAGES = sorted(
 #: Fits in guides are for a reader's time, not for a test's.
 _SHORTER = (
     (r"\bsteps=(?!4000)\d+", "steps=2"),
-    # Chains say whether they agree from eight kept states on.
-    (r"\bsteps=4000", "steps=10"),
+    # Chains say whether they agree from eight kept states on, and keep those of their last quarter.
+    (r"\bsteps=4000", "steps=40"),
     (r"keep_every=\d+", "keep_every=1"),
     (r"time_limit=\d+", 'model="svgp", steps=2'),
     (r'model="auto", ', ""),
