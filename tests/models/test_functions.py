@@ -149,6 +149,41 @@ def test_one_layer_has_the_moments_of_its_prediction(whiten: bool) -> None:
         np.testing.assert_allclose(np.cov(draws[:, :, p].T), covariance[p], atol=0.06)
 
 
+def test_functions_of_all_layers_are_drawn_together() -> None:
+    """With the covariance of their inducing outputs, within and between layers."""
+    # Points far from each other, whose covariance is far above the jitter.
+    layers = [
+        gd.layers.GPLayer(gpflow.kernels.Matern32(lengthscales=0.7), Z, 1)
+        for Z in (
+            np.tile(np.linspace(-2.0, 2.0, 4)[:, None], 2),
+            np.linspace(-2.0, 2.0, 4)[:, None],
+        )
+    ]
+    model = gd.models.DeepGP(
+        layers, gpflow.likelihoods.Gaussian(0.1), posterior=gd.posteriors.FullyCoupled
+    )
+    factor = np.tril(np.random.default_rng(0).standard_normal((8, 8)))
+    np.fill_diagonal(factor, 0.5)
+    model.inducing_posterior.assign_dense(np.arange(8.0), factor)
+    drawn = model._draw_layer_functions(5_000, tf.constant(SEED), 10)
+    passage, points = drawn.make_passage(), [layer.inducing_variable.Z for layer in layers]
+    below = None
+    values = []
+    for layer, Z in zip(layers, points, strict=True):
+        below = passage.condition(layer, tf.convert_to_tensor(Z)[None], below)
+        values.append((below.mean - layer.latent_mean(tf.convert_to_tensor(Z)))[..., 0])
+    whitened = [
+        np.linalg.solve(layer.factorise(), np.transpose(u)).T for layer, u in zip(layers, values)
+    ]
+    mean, error = _moments(np.concatenate(whitened, axis=1))
+    second = factor @ factor.T + np.outer(np.arange(8.0), np.arange(8.0))
+    expected = np.concatenate([np.arange(8.0), second.ravel()])
+    assert (np.abs(mean - expected) < 5 * error + 0.01).all()
+    # Without the coupling of the layers it would not be so.
+    coupling = np.abs((factor @ factor.T)[4:, :4])
+    assert (coupling > 7 * error[8:].reshape(8, 8)[4:, :4]).sum() > 6
+
+
 def test_they_pass_through_the_inducing_outputs() -> None:
     model = _one_layer(whiten=False)
     layer, M = model.layers[0], len(X[::4])
