@@ -138,8 +138,10 @@ def test_they_have_the_law_of_joint_draws(name: str) -> None:
     assert np.median(error) < 0.1 * np.abs(expected).max()  # so that the line above can fail
 
 
+@pytest.mark.parametrize("jitter", [1e-6, 0.3])
 @pytest.mark.parametrize("whiten", [True, False])
-def test_one_layer_has_the_moments_of_its_prediction(whiten: bool) -> None:
+def test_one_layer_has_the_moments_of_its_prediction(whiten: bool, jitter: float) -> None:
+    gpflow.config.set_default_jitter(jitter)
     model = _one_layer(whiten)
     randomise(model)
     draws = model.sample_functions(10_000, SEED, num_features=20)(XNEW).numpy()
