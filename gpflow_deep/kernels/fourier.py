@@ -104,12 +104,12 @@ class PriorFunctions(Module):
         S, K, F, D = self.frequencies.shape
         X = tf.broadcast_to(X, [S, tf.shape(X)[1], D])
         phases = tf.matmul(X, tf.reshape(self.frequencies, [S, K * F, D]), transpose_b=True)
-        if K == 1:
-            waves = tf.concat([tf.cos(phases), tf.sin(phases)], axis=-1)  # [S, N, 2 F]
-            return tf.matmul(waves, self.weights, transpose_b=True)
-        phases = tf.reshape(phases, [S, tf.shape(X)[1], K, F])
-        waves = tf.concat([tf.cos(phases), tf.sin(phases)], axis=-1)
-        return tf.einsum("sntf,stf->snt", waves, self.weights)
+        if K > 1:
+            phases = tf.reshape(phases, [S, tf.shape(X)[1], K, F])
+        waves = tf.concat([tf.cos(phases), tf.sin(phases)], axis=-1)  # [S, N, (K), 2 F]
+        if K > 1:
+            return tf.einsum("sntf,stf->snt", waves, self.weights)
+        return tf.matmul(waves, self.weights, transpose_b=True)
 
 
 def _of_each_gp(kernel: Kernel) -> Sequence[Kernel]:

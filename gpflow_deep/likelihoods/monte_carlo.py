@@ -109,9 +109,8 @@ def drawn_moments(
             x = moment(*rows)
             yield tf.reshape(x, tf.concat([tf.shape(F)[:2], tf.shape(x)[1:]], axis=0))
 
-    F = _at_nodes(likelihood, Fmu, Fvar)
-    means, variances = moments(F)
-    if means.shape[-1] == Fmu.shape[-1] == 1:
+    # Of several moments, as of classes, a function's values do not make one each.
+    if Fmu.shape[-1] == 1 and next(moments(Fmu[None])).shape[-1] == 1:
         mean = expectation(lambda F: next(moments(F)), Fmu, Fvar)
 
         def square(F: tf.Tensor) -> tf.Tensor:
@@ -119,6 +118,7 @@ def drawn_moments(
             return own_variance + tf.square(own_mean - mean)
 
         return mean, expectation(square, Fmu, Fvar)
+    means, variances = moments(_at_nodes(likelihood, Fmu, Fvar))
     mean = tf.reduce_mean(means, axis=0)
     return mean, tf.reduce_mean(variances + tf.square(means - mean), axis=0)
 

@@ -20,7 +20,7 @@ from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_number
-from .functions import DrawnFunctions, through_own_points
+from .functions import DrawnFunctions, in_sets, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -226,7 +226,7 @@ class DeepGP(VariationalDeepGPModel):
         noise = standard_normals(self._all_inducing_shapes(num_samples), own[0])
         draws = self.inducing_posterior.sample(prepared.moments, noise)
         whitened = [
-            v if layer.whiten else solve_rows(factor[(None,) * (4 - factor.shape.rank)], v)
+            v if layer.whiten else solve_rows(in_sets(factor), v)
             for layer, factor, v in zip(self.layers, prepared.factors, draws)
         ]
         return through_own_points(self.layers, prepared.factors, whitened, own[1], num_features)

@@ -30,6 +30,7 @@ __all__ = [
     "LayerFunctions",
     "SamplesFunctions",
     "drawn",
+    "in_sets",
     "through_own_points",
 ]
 
@@ -153,7 +154,7 @@ class LayerFunctions(Module):
     Draws of the functions of one layer, given draws of its inducing outputs: a draw of the prior, moved by
     what its values at the inducing inputs miss (Matheron's rule; Wilson et al. 2020, Eq. 13).
 
-    :param factor: Cholesky factor of K_MM plus jitter [M, M], or [S or 1, K, M, M].
+    :param factor: Cholesky factor of K_MM plus jitter [M, M], [T, M, M] or [S or 1, K, M, M].
     :param whitened: draws of the whitened inducing outputs [S, T, M].
     :param seed: two integers.
     :param inducing_inputs: [S or 1, M, D], where they are not the layer's own.
@@ -184,7 +185,7 @@ class LayerFunctions(Module):
         # The factor is that of values with the jitter's noise.
         noise = tf.random.stateless_normal([S, T, M], seeds[1], dtype=prior.dtype)
         jitter = tf.sqrt(tf.cast(gpflow.config.default_jitter(), prior.dtype))
-        factor = tf.reshape(factor, [-1, factor.shape[-3] if factor.shape.rank > 2 else 1, M, M])
+        factor = in_sets(factor)
         missing = whitened - solve_rows(factor, prior + jitter * noise)
         self._coefficients = solve_rows(factor, missing, transpose=True)
 
@@ -216,6 +217,11 @@ def _own_inducing_inputs(layer: GPLayer) -> list[tf.Tensor]:
     different = {id(one): one for one, _ in pairs}
     used = [one for one, _ in pairs] if len(different) > 1 else list(different.values())
     return [tf.convert_to_tensor(one.Z)[None] for one in used]
+
+
+def in_sets(factor: tf.Tensor) -> tf.Tensor:
+    """A layer's factor [M, M] or [T, M, M], or one of sets of inducing inputs already: [S or 1, K, M, M]."""
+    return factor[(None,) * (4 - factor.shape.rank)]
 
 
 def through_own_points(
