@@ -22,7 +22,7 @@ from gpflow_deep.layers.moment_matching import under_gaussian
 from gpflow_deep.psi_statistics import Gaussian, NoClosedForm, terms
 
 from . import user_kernels
-from .models.contract import FAMILIES, GP_FAMILIES, assert_close, is_joint, randomise
+from .models.contract import FAMILIES, KERNEL_FAMILIES, assert_close, is_joint, randomise
 from .user_kernels import OneMatrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*experimental:UserWarning")
@@ -229,7 +229,7 @@ WAYS = ("mean-field", "global-inducing", "fitc-ep")
 FEW = ("own K in a sum", "own call", "one matrix, fixed axes")
 
 
-@pytest.mark.parametrize("family", GP_FAMILIES)
+@pytest.mark.parametrize("family", KERNEL_FAMILIES)
 def test_models_of_one_and_two_layers(family: str) -> None:
     """The only layer, and one above another, with a GP of each kernel."""
     for depth in (1, 2):
@@ -245,7 +245,7 @@ def test_models_of_one_and_two_layers(family: str) -> None:
         _assert_same_model(family, made, called, names)
 
 
-@pytest.mark.parametrize("family", GP_FAMILIES)
+@pytest.mark.parametrize("family", KERNEL_FAMILIES)
 def test_indices_are_refused_where_inputs_are_values_of_gps(family: str) -> None:
     """Coregion takes a column of its inputs for the numbers of outputs."""
     kernel = SINGLE_OUTPUT["Coregion"]()
@@ -254,7 +254,7 @@ def test_indices_are_refused_where_inputs_are_values_of_gps(family: str) -> None
         _model(family, [SquaredExponential(), above])
 
 
-@pytest.mark.parametrize("family", GP_FAMILIES)
+@pytest.mark.parametrize("family", KERNEL_FAMILIES)
 def test_models_of_multi_output_kernels(family: str) -> None:
     made = [user_kernels.MULTI_OUTPUT[name][0]() for name in ("own shared", "own separate")]
     called = [

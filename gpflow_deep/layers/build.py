@@ -47,6 +47,7 @@ def build_layers(
     white_noise: float | None = None,
     whiten: bool = True,
     inducing_init: str = "kmeans",
+    latent_dim: int | None = None,
     seed: int = 0,
 ) -> list[GPLayer]:
     """
@@ -75,6 +76,10 @@ def build_layers(
     :param inducing_init: how the first layer's inducing inputs are chosen: ``"kmeans"``, as the papers do, or
         ``"greedy"`` (:func:`~gpflow_deep.initialisation.greedy_inducing_inputs`) under its kernel, of one
         output.
+    :param latent_dim: number of latent variables that come after the inputs
+        (:class:`~gpflow_deep.models.LatentVariableDeepGP`): the layers are for D and so many inputs, with
+        draws from their standard normal prior in the place of values; none by default. Hidden layers of as
+        many GPs as D and these keep all of them.
     :param seed: seed of k-means.
     :raises ValueError: where X is not a finite, non-empty matrix, or a width or ``white_noise`` is not
         positive, or white noise is to be added to a multi-output kernel, or ``inducing_init`` is another
@@ -86,6 +91,10 @@ def build_layers(
     widths = _widths(hidden_dims, output_dim)
     sizes = _per_layer(num_inducing, len(widths))
     make_kernel = _kernel_maker(kernel_factory) or _ard_squared_exponential
+    if latent_dim is not None:
+        shape = len(X), check_positive_integer(latent_dim, "latent_dim")
+        latents = np.random.default_rng(check_seed(seed)).standard_normal(shape)
+        X = np.concatenate([X, latents.astype(X.dtype)], axis=1)
     check_choice(inducing_init, "inducing_init", ("kmeans", "greedy"))
     if white_noise is not None:
         white_noise = check_positive_number(white_noise, "white_noise")

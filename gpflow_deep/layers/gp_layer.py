@@ -193,10 +193,16 @@ class GPLayer(Layer):
         """
         return batch_covariance(self.kernel, X)
 
-    def factorise_joint(self, covariance: tf.Tensor, X: tf.Tensor, num_inducing: int) -> tf.Tensor:
+    def factorise_joint(
+        self,
+        covariance: tf.Tensor,
+        X: tf.Tensor,
+        num_inducing: int,
+        jitter: float | None = None,
+    ) -> tf.Tensor:
         """
         Cholesky factor of the conditional covariance [S, K, N, N] at the inputs [S, N, D], plus the default
-        jitter, and plus what rounding may have taken from its smallest eigenvalue.
+        jitter or another, and plus what rounding may have taken from its smallest eigenvalue.
 
         :raises FactorisationError: where the covariance is not positive definite all the same.
         """
@@ -204,7 +210,8 @@ class GPLayer(Layer):
         prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
         rounding = tf.cast(tf.shape(X)[1] + num_inducing, prior.dtype) * prior
         rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
-        diagonal = tf.linalg.diag_part(covariance) + gpflow.config.default_jitter() + rounding
+        jitter = gpflow.config.default_jitter() if jitter is None else jitter
+        diagonal = tf.linalg.diag_part(covariance) + jitter + rounding
         return self._factorise(
             tf.linalg.set_diag(covariance, diagonal),
             f"the covariance of {self.name} at the inputs (conditional on its inducing outputs",

@@ -11,6 +11,7 @@ from .functions import FunctionDraws
 from .global_inducing import GlobalInducingDeepGP
 from .global_inducing_bnn import GlobalInducingBNN
 from .input_dependent_svgp import InputDependentSVGP
+from .latent_variable import LatentVariableDeepGP
 from .orthogonal_svgp import OrthogonalSVGP
 from .sampled import SampledDeepGP
 from .stacked import StackedDeepGP
@@ -26,6 +27,7 @@ __all__ = [
     "GlobalInducingBNN",
     "GlobalInducingDeepGP",
     "InputDependentSVGP",
+    "LatentVariableDeepGP",
     "LayerMoments",
     "LayerOutput",
     "OrthogonalSVGP",

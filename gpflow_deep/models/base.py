@@ -308,8 +308,8 @@ class DeepGPModel(
 
     def _sample_prior(self, X: tf.Tensor, S: int, seed: TensorType | None) -> list[tf.Tensor]:
         inputs, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
-        shapes = self._point_shapes(S, tf.shape(X)[0], len(self.layers))
-        for layer, noise in zip(self.layers, standard_normals(shapes, seed)):
+        shapes = self._point_shapes(S, tf.shape(X)[0], len(self._random_layers))
+        for layer, noise in zip(self._random_layers, standard_normals(shapes, seed)):
             below = inputs
             inputs = layer.sample_prior(below, noise)
             draws.append(inputs)
@@ -325,7 +325,8 @@ class DeepGPModel(
     ) -> list[list[TensorType | None]]:
         """Of the draws that points take on their way through as many layers."""
         del training  # by default the same as in predictions
-        return [[num_samples, num_data, layer.num_latent_gps] for layer in self.layers[:num_layers]]
+        layers = self._random_layers[:num_layers]
+        return [[num_samples, num_data, layer.num_latent_gps] for layer in layers]
 
     def _by_layer(
         self, points: Sequence[TensorType], num_layers: int, training: bool = False
@@ -336,13 +337,13 @@ class DeepGPModel(
 
     def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
         """
-        Draws [S, 1, T_l] for each hidden layer, the same for all points: each point's mixture is as good as
-        with draws of its own, and a prediction does not depend on the points beside it.
+        Draws [S, 1, T_l] for each layer but the last, the same for all points: each point's mixture is as
+        good as with draws of its own, and a prediction does not depend on the points beside it.
         """
         S = self.num_prediction_samples
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
-        widths = [layer.num_latent_gps for layer in self.layers[:-1]]
+        widths = [layer.num_latent_gps for layer in self._random_layers[:-1]]
         return [z[:, None, :] for z in quasi_normals(S, widths, self.seed)] if widths else []
 
     @property

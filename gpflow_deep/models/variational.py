@@ -80,6 +80,23 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         """What :meth:`_prepare` prepares, for the objective."""
         return self._prepare(noise)
 
+    def _training_passage(self, prepared: Any, X: tf.Tensor, Y: tf.Tensor, is_new: bool) -> Passage:
+        """
+        A pass through the layers, for the objective.
+
+        :param is_new: whether draws are new, and not to be the same when parameters change.
+        """
+        del X, Y, is_new  # by default as in predictions
+        return self._passage(prepared)
+
+    def _fit(
+        self, passage: Any, X: tf.Tensor, f: Mixture, Y: tf.Tensor, predictive: bool
+    ) -> tf.Tensor:
+        """What the objective sums over the points, [N]: how well functions that a passage led to fit."""
+        del passage
+        term = self._log_density if predictive else self._expected_log_likelihood
+        return term(X, f, Y)
+
     def _inducing_shapes(
         self, num_samples: TensorType | None, num_layers: int, training: bool
     ) -> list[list[TensorType | None]]:
@@ -130,14 +147,13 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         points, inducing = self._noise(noise, N, self._num_sampled, training=True)
         points = self._by_layer(points, self._num_sampled, training=True)
         prepared = self._prepare_training(inducing)
-        passage = self._passage(prepared)
+        passage = self._training_passage(prepared, X, Y, is_new)
         output = walk(self._random_layers, passage, X, points)[-1]
         if output.sample is None:
             mean, variance = self._marginals(output)
             f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
-            term = self._log_density if predictive else self._expected_log_likelihood
             with new_nodes(is_new):
-                fit = term(X, f, Y)
+                fit = self._fit(passage, X, f, Y, predictive)
         else:
             fit = self._log_density_of_draws(X, self._draws(output), Y)
         divergence = self._divergence(prepared, passage)
@@ -186,7 +202,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         return None
 
     def _prediction(self, prepared: Any, num_samples: int | None, noise: Noise) -> Prediction:
-        hidden = len(self.layers) - 1
+        hidden = len(self._random_layers) - 1
         if noise is not None or self.sites is not None:
             points, inducing = self._noise(noise, 1, hidden)
             if inducing:

@@ -2,6 +2,7 @@
 
 from .base import Conditional, InducingPosterior, Recursion
 from .block_structured import BlockStructured, FullyCoupled, transitive_closure
+from .latent_variables import EncodedLatents, FreeLatents, LatentPosterior, Latents
 from .layerwise import IndependentGaussian, LayerPosterior, Prior
 from .mean_field import MeanField
 from .orthogonal import Orthogonal
@@ -23,11 +24,15 @@ __all__ = [
     "BlockStructured",
     "Conditional",
     "DeepGPPosterior",
+    "EncodedLatents",
     "FactorisedWeights",
+    "FreeLatents",
     "FullyCoupled",
     "GlobalInducingWeights",
     "IndependentGaussian",
     "InducingPosterior",
+    "LatentPosterior",
+    "Latents",
     "LayerPosterior",
     "LocalInducingWeights",
     "MeanField",

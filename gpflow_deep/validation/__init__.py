@@ -24,7 +24,7 @@ from .numbers import (
     check_sequence_of,
     check_share,
 )
-from .observations import check_num_data, check_targets
+from .observations import check_num_data, check_targets, observation_dim
 from .replicas import check_one_replica
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "check_sequence_of",
     "check_share",
     "check_targets",
+    "observation_dim",
     "images_as_rows",
     "refuse_non_finite",
 ]

@@ -25,7 +25,7 @@ from gpflow.likelihoods import (
 from ..likelihoods import MissingOutputs
 from .arrays import as_real_tensor, refuse_merged_values
 
-__all__ = ["check_num_data", "check_targets"]
+__all__ = ["check_num_data", "check_targets", "observation_dim"]
 
 
 def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
@@ -49,7 +49,7 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
         (compiled by XLA it has no such check).
     """
     tensor = as_real_tensor(Y, name)
-    columns = _observation_dim(likelihood, num_latent_gps)
+    columns = observation_dim(likelihood, num_latent_gps)
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] is None:
         tensor = tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(columns))
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] != columns:
@@ -158,7 +158,7 @@ def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
     return None
 
 
-def _observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
+def observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
     """How many columns the observations of a likelihood have, where it is known."""
     if isinstance(likelihood, SwitchedLikelihood):
         return num_latent_gps + 1  # the last one says which likelihood

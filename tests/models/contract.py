@@ -22,6 +22,8 @@ __all__ = [
     "COMPILED_FAMILIES",
     "FAMILIES",
     "GP_FAMILIES",
+    "KERNEL_FAMILIES",
+    "LATENT",
     "PREDICTIONS",
     "XNEW",
     "YNEW",
@@ -88,6 +90,18 @@ def _network(layers: Sequence[gd.layers.GPLayer], *args: Any, **kwargs: Any) -> 
     return gd.models.GlobalInducingBNN(network[:-1], *args, inducing_inputs=Z, **kwargs)
 
 
+def _latent_variables(
+    layers: Sequence[gd.layers.GPLayer], *args: Any, num_samples: int, **kwargs: Any
+) -> Any:
+    """Layers of the same sizes, of which the first takes a latent variable too; two importance samples."""
+    widths = [layer.num_latent_gps for layer in layers]
+    own = gd.layers.build_layers(
+        data()[0], widths[:-1], widths[-1], layers[0].num_inducing, latent_dim=1
+    )
+    settings = {"num_importance_samples": 2, **kwargs}
+    return gd.models.LatentVariableDeepGP(own, *args, num_samples=num_samples, **settings)
+
+
 FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "mean-field": partial(_deep_gp, gd.posteriors.MeanField),
     "stripes-and-arrow": partial(_deep_gp, gd.posteriors.StripesAndArrow),
@@ -100,6 +114,7 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
     "fitc-ep": _fitc_ep,
     "bayesian-network": _network,
     "sampled": gd.models.SampledDeepGP,
+    "latent-variables": _latent_variables,
 }
 """A function of (layers, likelihood) and the settings `num_data`, `num_samples`,
 `num_prediction_samples`, by the family's name."""
@@ -111,6 +126,12 @@ COMPILED_FAMILIES = [
 
 GP_FAMILIES = [name for name in FAMILIES if name != "bayesian-network"]
 """Those whose layers have kernels."""
+
+LATENT = "latent-variables"
+"""Whose gradients with new draws are estimates of their own, not those of the loss at these draws."""
+
+KERNEL_FAMILIES = [name for name in GP_FAMILIES if name != LATENT]
+"""Those that are made of layers with any kernels of the inputs alone."""
 
 
 def data(num_points: int = 20, output_dim: int = 1, seed: int = 0) -> Data:

@@ -16,7 +16,7 @@ from gpflow_deep.layers.bayesian import Activation
 from gpflow_deep.models import DeepGPModel
 from tests.models.contract import FAMILIES, XNEW, X, Y, make_model, randomise
 
-WITHOUT = {"sigma-points", "amortized-samples", "amortized-sites", "fitc-ep"}
+WITHOUT = {"sigma-points", "amortized-samples", "amortized-sites", "fitc-ep", "latent-variables"}
 WITH = [family for family in FAMILIES if family not in WITHOUT]
 SEED = [3, 4]
 
