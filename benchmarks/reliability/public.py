@@ -81,6 +81,11 @@ def _layers() -> list[Any]:
 
 
 @cache
+def _layers_of_latents() -> Any:
+    return gd.layers.build_layers(_data()[0], (2,), num_inducing=3, latent_dim=1)
+
+
+@cache
 def _amortized_layers() -> list[Any]:
     return gd.layers.build_amortized_layers(2, (2,), num_inducing=2)
 
@@ -150,6 +155,8 @@ COMMON: dict[str, Argument] = {
     "inducing_inputs": Argument(lambda: _data()[0][:3], "array"),
     "kernel_factory": Argument(_kernel, "part"),
     "networks": Argument(None, "part"),
+    "network": Argument(None, "part"),
+    "latents": Argument(None, "part"),
     "posterior": Argument(None, "part"),
     "pseudo_outputs": Argument(None, "array"),
     "active_dims": Argument(None, "anything"),
@@ -165,13 +172,14 @@ COMMON: dict[str, Argument] = {
     **_one(2, "input_dim", "num_maps", "num_networks", "num_latent_gps", "num_outputs", "size"),
     **_one(2, "num_samples", "num_prediction_samples", "num_sites", "num_positions", "stride"),
     **_one(3, "num_inducing", "kernel_size", "num_rows", "num_inputs", "num_layers"),
-    **_one(1, "output_dim", "repeats", "num_groups", "num_features"),
+    **_one(1, "output_dim", "repeats", "num_groups", "num_features", "latent_dim", "num_targets"),
+    **_one(2, "num_importance_samples"),
     **_one(12, "num_data"),
     **_one(4, "fan_in", "num_chains", "num_kept", "keep_every", "burn_in", "window"),
     **_one(0.5, "step_size", kind="positive"),
     **_one(0.5, "momentum_decay", kind="share or none"),
     **_one("variational", "observation_term", kind="choice"),
-    **_one((2,), "hidden_dims"),
+    **_one((2,), "hidden_dims", "hidden"),
     **_one([2, 3, 2], "dims"),
     **_one(0, "seed", kind="seed"),
     **_one(0.5, "hidden_scale", "initial_scale", "scale", kind="positive"),
@@ -303,6 +311,7 @@ _OWN: dict[str, dict[str, Argument]] = {
     },
     "posteriors.Orthogonal": _one(2, "num_inducing"),
     "posteriors.DeepGPPosterior": {"model": Argument(lambda: _model(), "part")},
+    "models.LatentVariableDeepGP": {"layers": Argument(_layers_of_latents, "part")},
     "models.OrthogonalSVGP": {
         "orthogonal_inducing_variable": Argument(lambda: _data()[0][3:6], "array")
     },
@@ -355,6 +364,8 @@ NOT_CALLED = {
     "posteriors": {
         "Conditional",
         "InducingPosterior",
+        "LatentPosterior",
+        "Latents",
         "LayerPosterior",
         "Recursion",
         "WeightPosterior",

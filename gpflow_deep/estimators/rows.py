@@ -10,6 +10,8 @@ __all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
+_MOST_REPEATED_VALUES = 0.5  # of the rows, for repetitions to be held out one by one
+_MOST_REPEATED_NUMBERS = 0.05  # likewise where targets are numbers with digits
 _MOST_OFTEN = 4  # that rows are, on average, to be taken one by one
 _MOST_REPEATED = 10**6  # rows: more take minutes to place inducing inputs among
 _SAME = 1e-9  # of the range of values: what arithmetic makes of equal ones
@@ -57,16 +59,15 @@ class Rows(NamedTuple):
         """
         steps = []
         for column in self.Y.T:
-            apart = np.diff(np.unique(column))
-            apart = apart[apart > _SAME * apart.sum()]
+            apart = _steps(column)
             if not 1 < len(apart) + 1 <= _FEW_VALUES * len(self.Y):
                 return 0.0
             steps.append(apart.min())
         return float(min(steps)) ** 2 / 12.0
 
     def are_few_observations(self) -> bool:
-        """Whether the weights are counts of observations few enough to be taken one by one."""
-        times = _times(self.weights)
+        """Whether rows are repeated as nature does it, and few enough to be taken one by one."""
+        times = _natural_times(self.Y, self.weights)
         if times is None:
             return False
         return bool(times.sum() <= max(_MOST_OFTEN * len(times), _MOST_REPEATED // 10))
@@ -86,8 +87,8 @@ class Predicted(NamedTuple):
         return Predicted(*(array[rows] for array in self))
 
     def one_by_one(self) -> Predicted:
-        """Every observation a row, where the weights are counts and not too many."""
-        times = _times(self.weights)
+        """Every observation a row, where rows are repeated as nature does it, and not too many."""
+        times = _natural_times(self.means + self.residuals, self.weights)
         if times is None or times.sum() > _MOST_OFTEN * len(times):
             return self
         rows = np.repeat(np.arange(len(times)), times)
@@ -98,6 +99,24 @@ def _times(weights: np.ndarray) -> np.ndarray | None:
     """How often rows are there, [N], where the weights are counts."""
     times = np.rint(weights).astype(int)
     return times if np.all(times > 0) and np.allclose(times, weights, atol=0.0) else None
+
+
+def _steps(values: np.ndarray) -> np.ndarray:
+    """From each value to the next larger one, but for what arithmetic makes of equal ones."""
+    apart: np.ndarray = np.diff(np.unique(values))
+    rounding = 8.0 * np.finfo(values.dtype).eps * np.max(np.abs(values))
+    return apart[apart > max(_SAME * apart.sum(), rounding)]
+
+
+def _natural_times(Y: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
+    """
+    How often rows were observed, [N]: their weights, if that can be so. Numbers with digits do not come
+    again, or few do, nor do most rows of any table: there weights mean something else.
+    """
+    times = _times(weights)
+    come_again = all(1 + len(_steps(column)) <= _FEW_VALUES * len(Y) for column in Y.T)
+    natural = _MOST_REPEATED_VALUES if come_again else _MOST_REPEATED_NUMBERS
+    return times if times is not None and np.mean(times > 1) <= natural else None
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
@@ -123,14 +142,15 @@ def hold_out(rows: Rows, fraction: float, most: int, seed: int, classes: bool) -
 
     What is drawn are observations: of a row that counts twice, one may be held out and one not. In data with
     repeated rows new ones repeat them too, and a model that does not learn them by heart is the worse one.
-    Where the weights are no counts, or very large ones, whole rows are drawn.
+    Where weights mean something else (`_natural_times`) it would be judged by rows that it knows: whole
+    rows are then drawn, and so they are where weights are very large.
 
     :param fraction: of the observations.
     :param most: no more than these are worth their time.
     :param seed: of the draw.
     :param classes: whether the targets are classes, each of which the rows to train on then have.
     """
-    times = _times(rows.weights)
+    times = _natural_times(rows.Y, rows.weights)
     if times is not None and times.sum() > _MOST_OBSERVATIONS:
         times = None
     counts = times is not None

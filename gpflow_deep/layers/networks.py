@@ -144,26 +144,27 @@ def _has_variables(network: Any) -> bool:
     return hasattr(type(network), "trainable_variables")
 
 
-def as_network(network: Any, input_dim: int) -> tuple[Network, int]:
+def as_network(network: Any, input_dim: int, name: str = "networks") -> tuple[Network, int]:
     """
     A ``tf.Module`` or Keras layer that can be called with inputs [R, input_dim], and how many columns it
     returns.
 
+    :param name: what the caller calls it, for errors.
     :raises TypeError: where it cannot be called, or its variables could not be found.
     :raises ValueError: where it does not take such inputs, or returns no matrix of the default float.
     """
     if not callable(network) or not _has_variables(network):
-        raise TypeError(f"networks: expected callable tf.Modules or Keras layers, got {network!r}.")
+        raise TypeError(f"{name}: expected callable tf.Modules or Keras layers, got {network!r}.")
     X = tf.zeros([2, input_dim], gpflow.default_float())
     try:
         Y = network(X)  # Keras makes its variables now
     except Exception as error:
         raise ValueError(
-            f"networks: {type(network).__name__} does not fit inputs of dimension {input_dim}: {error}"
+            f"{name}: {type(network).__name__} does not fit inputs of dimension {input_dim}: {error}"
         ) from error
     if Y.shape.rank != 2 or Y.shape[0] != 2 or Y.dtype != X.dtype:
         raise ValueError(
-            f"networks: expected [2, columns] of {X.dtype.name} for inputs [2, {input_dim}], got"
+            f"{name}: expected [2, columns] of {X.dtype.name} for inputs [2, {input_dim}], got"
             f" {Y.shape} of {Y.dtype.name} from {type(network).__name__}."
         )
     return as_module(network), int(Y.shape[1])

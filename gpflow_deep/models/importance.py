@@ -231,7 +231,8 @@ class SharedFunctions(Passage):
         return tf.cast(forms, gpflow.default_float())
 
     def _factorise(self, layer: GPLayer, inputs: tf.Tensor, covariance: tf.Tensor) -> tf.Tensor:
-        return layer.factorise_joint(covariance, inputs, layer.num_inducing, self._jitter)
+        M, jitter = layer.num_inducing, self._jitter
+        return layer.factorise_joint(covariance, inputs, M, jitter, self._dtype)
 
     def _by_point(self, x: tf.Tensor) -> tf.Tensor:
         """[S K, N, ...] as [S N, K, ...]."""

@@ -13,7 +13,7 @@ from gpflow.base import Module, Parameter
 from gpflow.utilities import positive
 
 from ..layers.networks import MLP, as_network
-from ..validation import check_positive_integer, check_seed
+from ..validation import check_positive_integer, check_positive_integers, check_seed
 
 __all__ = ["EncodedLatents", "FreeLatents", "LatentPosterior", "Latents"]
 
@@ -21,7 +21,13 @@ _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 class Latents(NamedTuple):
-    """q(w_n) = N(mean, scale^2) of N points, independent in its dimensions; [N, W] both."""
+    """
+    q(w_n) = N(mean, scale^2) of N points, independent in its dimensions; [N, W] both.
+
+    >>> q = gd.posteriors.Latents(tf.zeros([20, 1], tf.float64), tf.ones([20, 1], tf.float64))
+    >>> q.log_density(tf.zeros([3, 20, 1], tf.float64)).shape
+    TensorShape([3, 20])
+    """
 
     mean: tf.Tensor
     scale: tf.Tensor
@@ -92,11 +98,12 @@ class EncodedLatents(LatentPosterior):
         self.input_dim = check_positive_integer(input_dim, "input_dim")
         self.num_targets = check_positive_integer(num_targets, "num_targets")
         columns, W = self.input_dim + self.num_targets, self.latent_dim
+        widths = check_positive_integers(hidden, "hidden")
         if network is None:
-            network = MLP([columns, *hidden, 2 * W], seed=check_seed(seed))
+            network = MLP([columns, *widths, 2 * W], seed=check_seed(seed))
             # The prior: what softplus makes 1 of.
             network.b[-1].assign(np.repeat([0.0, np.log(np.expm1(1.0))], W)[None, None])
-        self.network, outputs = as_network(network, columns)
+        self.network, outputs = as_network(network, columns, "network")
         if outputs != 2 * W:
             raise ValueError(
                 f"network: expected {2 * W} columns, a mean and a scale for each of {W} latent variables, got"

@@ -81,12 +81,14 @@ def build_gp_layers(
     own: str | None = None,
     *,
     fixed_variance: bool = True,
+    latent_dim: int | None = None,
 ) -> list[GPLayer]:
     """
     Layers of the settings' sizes, kernel and inducing inputs.
 
     :param own: see `kernel_factory`.
     :param fixed_variance: see `kernel_factory`.
+    :param latent_dim: see `gpflow_deep.layers.build_layers`.
     """
     return build_layers(
         X,
@@ -95,6 +97,7 @@ def build_gp_layers(
         settings.num_inducing,
         kernel_factory=kernel_factory(settings, own, fixed_variance=fixed_variance),
         inducing_init=settings.inducing_init,
+        latent_dim=latent_dim,
         seed=seed,
     )
 

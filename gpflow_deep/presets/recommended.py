@@ -23,6 +23,7 @@ _BATCH = 512
 _AMORTISED = frozenset({"ar1", "ar2", "ar2p", "ar2pp"})
 _LOCAL = _AMORTISED | {"sgp-avi", "idsgp"}
 _SAMPLED = frozenset({"sghmc"})
+_LATENT = "latent-variable"
 _STRUCTURED = frozenset({"svgp", "solve-gp", "mean-field", "stripes-and-arrow", "fully-coupled"})
 _FROM_NOISE = _STRUCTURED | {"global-inducing"}
 _ONE_LAYER = frozenset(
@@ -98,7 +99,8 @@ def recommended(
     # The exact GP chooses by the evidence; networks have none.
     has_own_kernel = name == "gp" or name.startswith("fitc") or name in _SAMPLED or is_network
     steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
-    width = min(num_inputs, _WIDEST_OF_SITES if name in SITES else _WIDEST)
+    latent = name == _LATENT  # which is one of the layers' inputs
+    width = min(num_inputs + latent, _WIDEST_OF_SITES if name in SITES else _WIDEST)
     settings = Settings(
         num_layers=1 if name in _ONE_LAYER else num_layers or 2,
         hidden_dim=_UNITS if is_network else width,

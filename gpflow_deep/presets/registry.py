@@ -38,6 +38,7 @@ _FAMILIES = (
     "gpflow_deep.presets.exact",
     "gpflow_deep.presets.fitc_ep",
     "gpflow_deep.presets.global_inducing",
+    "gpflow_deep.presets.latent_variable",
     "gpflow_deep.presets.papers",
     "gpflow_deep.presets.sampled",
     "gpflow_deep.presets.structured",

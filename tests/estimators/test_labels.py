@@ -147,6 +147,8 @@ def test_each_observation_is_predicted_from_the_others() -> None:
         np.testing.assert_allclose(known.means[n], gains @ Y[rows][others], atol=1e-10)
         variance = covariance[out, out] - gains @ covariance[others, out]
         np.testing.assert_allclose(known.variances[n, 0], variance, atol=1e-10)
+    assert known.one_by_one() is known  # numbers with digits do not come again
+    known = known._replace(residuals=0.1 - known.means)  # targets of one value, up to rounding
     assert len(known.one_by_one().X) == len(rows)
     apart = known._replace(weights=weights + 0.5)
     assert apart.one_by_one().weights.tolist() == (weights + 0.5).tolist()

@@ -56,20 +56,33 @@ def test_rounding_variance() -> None:
 
 
 def test_observations_of_one_row_are_held_out_one_by_one() -> None:
-    rows = Rows(np.arange(40.0)[:, None], np.zeros((40, 1)), np.full(40, 3.0))
-    train, held_out = hold_out(rows, 0.5, 100, 0, classes=False)
-    assert train.weights.sum() == held_out.weights.sum() == 60
+    """But where few rows would be repeated by nature: most rows of weight three are something else."""
+    weights = np.where(np.arange(40) < 20, 11.0, 1.0)
+    rows = Rows(np.arange(40.0)[:, None], np.zeros((40, 1)), weights)
+    train, held_out = hold_out(rows, 0.5, 200, 0, classes=False)
+    assert train.weights.sum() == held_out.weights.sum() == 120
     assert len(np.intersect1d(train.X, held_out.X)) > 10
     totals = np.zeros(40)
     for part in (train, held_out):
         totals[part.X[:, 0].astype(int)] += part.weights
     np.testing.assert_array_equal(totals, rows.weights)
-    # Weights that are no counts, and counts that are too large, stay whole.
-    for weights in (np.full(40, 0.5), np.full(40, 1e9)):
+    # Weights that are no counts, and counts that are of most rows or too large, stay whole.
+    most = np.where(np.arange(40) < 21, 3.0, 1.0)
+    for weights in (np.full(40, 0.5), np.full(40, 1e9), np.full(40, 3.0), most):
         train, held_out = hold_out(rows._replace(weights=weights), 0.5, 100, 0, classes=False)
         assert (
             len(train.X) == len(held_out.X) == 20 and not np.intersect1d(train.X, held_out.X).size
         )
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1])
+def test_numbers_with_digits_hardly_come_again(share: float) -> None:
+    """A tenth of the rows twice are weights."""
+    Y = np.random.default_rng(0).normal(size=(200, 1))
+    weights = np.where(np.arange(200) < 200 * share, 2.0, 1.0)
+    rows = Rows(np.arange(200.0)[:, None], Y, weights)
+    train, held_out = hold_out(rows, 0.5, 200, 0, classes=False)
+    assert bool(np.intersect1d(train.X, held_out.X).size) == (share == 0.05)
 
 
 def test_folds_are_of_equal_size() -> None:
@@ -123,8 +136,10 @@ def test_what_is_far_and_not_rare_is_no_slip(far: int, kept: bool) -> None:
 
 def test_weights_are_counts_or_not() -> None:
     X = np.arange(40.0)[:, None]
-    few, many = Rows(X, X, np.full(40, 2.0)), Rows(X, X, np.full(40, 1e4))
+    half = np.where(np.arange(40) < 20, 1.0, 0.0)
+    few, many = (Rows(X, X // 10, 1.0 + often * half) for often in (1.0, 1e5))
     assert few.are_few_observations() and not many.are_few_observations()
+    assert not Rows(X, X, 1.0 + half).are_few_observations()  # of numbers with digits
     for weight in (1e-10, 0.3, 1.5):
         none = Rows(X, X, np.full(40, weight))
         assert not none.are_few_observations()
