@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from check_shapes.exceptions import ShapeMismatchError
@@ -15,7 +17,7 @@ from gpflow.keras import tf_keras
 from gpflow.likelihoods import Gaussian
 
 import gpflow_deep as gd
-from tests.models.contract import XNEW, YNEW, X, Y, assert_close, gradients, make_model
+from tests.models.contract import XNEW, YNEW, X, Y, assert_close, differ, gradients, make_model
 
 NAN_X, NAN_Y = X.copy(), Y.copy()
 NAN_X[3, 1] = np.nan
@@ -47,7 +49,7 @@ DATA: dict[str, tuple[type[Exception], str, Any]] = {
     "no points": (ValueError, r"data\[0\].*non-empty.*\(0, 2\)", (X[:0], Y[:0])),
     "text": (TypeError, r"data\[1\].*real numbers.*string", (X, Y.astype(str))),
     "complex": (TypeError, r"data\[0\].*real numbers.*complex", (X + 1j, Y)),
-    "objects": (TypeError, r"data\[1\].*real numbers", (X, Y.astype(object))),
+    "objects": (TypeError, r"data\[1\].*real numbers", (X, Y.astype(str).astype(object))),
     "ragged": (TypeError, r"data\[1\].*real numbers.*list", (X, [[1.0]] * 19 + [[1.0, 2.0]])),
     "none": (TypeError, r"data\[1\].*real numbers.*None", (X, None)),
     "X alone": (TypeError, r"data.*pair \(X, Y\).*ndarray", X),
@@ -171,6 +173,63 @@ def test_a_point_without_a_value_spoils_no_other(model: gd.models.DeepGP) -> Non
         np.testing.assert_array_equal(np.delete(actual, 2, 0), np.delete(expected, 2, 0))
 
 
+@pytest.mark.parametrize("family", ["amortized-samples", "amortized-sites", "stripes-and-arrow"])
+def test_a_point_that_would_spoil_others_is_named(family: str) -> None:
+    """Not a factorisation that fails of it."""
+    bad = XNEW.copy()
+    bad[2, 0] = np.nan
+    model = make_model(family)
+    calls: list[Callable[[], Any]] = [lambda: model.propagate(bad)]
+    calls.append(lambda: model.predict_f_samples(bad, 3, full_cov=False))
+    if family.startswith("amortized"):
+        for predictor in (model, model.posterior()):
+            calls.append(partial(predictor.predict_f, bad))
+            calls.append(partial(predictor.predict_log_density, (bad, YNEW)))
+    for call in calls:
+        with pytest.raises(ValueError, match="Xn?e?w?: expected finite values"):
+            call()
+
+
+def test_objects_that_are_numbers(model: gd.models.DeepGP) -> None:
+    """Of NumPy, and what a table of numbers and truth values is to it."""
+    table = pd.DataFrame({"a": XNEW[:, 0], "b": XNEW[:, 1] > 0})
+    expected = model.predict_f(table.to_numpy(float))
+    for inputs in (table, table.to_numpy(float).astype(object)):
+        assert_close(model.predict_f(inputs), expected)
+    with pytest.raises(TypeError, match="Xnew: expected an array of real numbers"):
+        model.predict_f(table.assign(a="1.0"))
+    objects = X.astype(object), Y.astype(object)
+    assert np.isfinite(model.elbo(objects))
+    gd.training.fit(make_model("mean-field"), objects, steps=1, progress=False)
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), 2**40])
+def test_a_seed_is_one_integer_or_two(model: gd.models.DeepGP, seed: int) -> None:
+    pair = np.array([seed, 0])
+    for draw in (
+        lambda seed: model.draw_noise(5, seed=seed),
+        lambda seed: model.sample_prior(XNEW, 2, seed=seed),
+        lambda seed: model.sample_functions(2, seed=seed)(XNEW),
+    ):
+        assert_close(draw(seed), draw(pair))
+        assert differ(draw(seed), draw(seed + 1))
+    for wrong in (1.0, True, "one", [1, 2, 3]):
+        with pytest.raises(ValueError, match="seed: expected None, an integer or two integers"):
+            model.draw_noise(5, seed=wrong)
+
+
+@pytest.mark.parametrize(
+    "family", ["amortized-sites", "fitc-ep", "sampled", "bayesian-network", "stripes-and-arrow"]
+)
+def test_other_posteriors_have_no_pairs_for_natural_gradients(family: str) -> None:
+    model = make_model(family)
+    with pytest.raises(NotImplementedError, match="gpflow.optimizers.NaturalGradient updates"):
+        _ = model.variational_params
+    if family in ("amortized-sites", "bayesian-network"):
+        with pytest.raises(ValueError, match=f"got {type(model).__name__}. Other models train"):
+            gd.optimizers.NaturalGradient(0.1).minimize(lambda: tf.zeros([]), model)
+
+
 def test_types_of_numbers(model: gd.models.DeepGP) -> None:
     """Integers, single precision, lists and tensors are the same data."""
     integers, targets = np.round(2 * X).astype(int), np.round(Y).astype(int)
@@ -222,7 +281,7 @@ def test_draws_of_inducing_outputs_are_checked_too() -> None:
             model.elbo((X, Y), noise=wrong)
 
 
-@pytest.mark.parametrize("seed", [3, [1], [1, 2, 3], [[1, 2]]])
+@pytest.mark.parametrize("seed", [3.0, [1], [1, 2, 3], [[1, 2]]])
 def test_bad_seeds_of_draws_are_refused(model: gd.models.DeepGP, seed: Any) -> None:
     with pytest.raises(ValueError, match="seed.*two integers"):
         model.draw_noise(20, seed=seed)

@@ -14,7 +14,7 @@ from ..layers import AmortizedGPLayer
 from ..numerics.linalg import leading_shape
 from ..posteriors.base import Conditional
 from ..posteriors.mixture import Noise, average
-from ..validation import check_choice
+from ..validation import check_choice, check_finite
 from .passage import Passage, sample_gaussians, walk
 from .variational import VariationalDeepGPModel
 
@@ -118,6 +118,10 @@ class AmortizedDeepGP(VariationalDeepGPModel):
     def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> tuple[()]:
         """Nothing: all that could be computed before is a function of the inputs."""
         return ()
+
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        # All points' inducing inputs are factorised at once: one without a value would spoil the others.
+        return check_finite(super()._as_inputs(X, name), name)
 
     def _passage(self, prepared: tuple[()], full_output_cov: bool = False) -> _Inferred:
         return _Inferred(self.amortization, self._log_weights)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.base import InputData, Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
@@ -117,6 +117,18 @@ class DeepGPModel(
     def _random_layers(self) -> Sequence[Any]:
         """The layers that points are walked through: those with GPs, or weights, of their own."""
         return self.layers
+
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        """
+        The (q_mu, q_sqrt) pairs that ``gpflow.optimizers.NaturalGradient`` takes.
+
+        :raises NotImplementedError: where the posterior is no Gaussian by such pairs.
+        """
+        raise NotImplementedError(
+            f"gpflow.optimizers.NaturalGradient updates q_mu and q_sqrt: {type(self).__name__} has other"
+            " parameters. Train it with Adam, as gpflow_deep.training.fit does."
+        )
 
     # What a family says.
 
@@ -300,7 +312,8 @@ class DeepGPModel(
 
         :param X: inputs.
         :param num_samples: number of draws, S.
-        :param seed: ``None`` for new draws at each call, or two integers of which they are a pure function.
+        :param seed: ``None`` for new draws at each call, or an integer, or two, of which they are a pure
+            function.
         :return: [S, N, T_l] for each layer, or [S, N, H, W, C] of images.
         """
         X = check_finite(self._as_matrix(X, "X"), "X")

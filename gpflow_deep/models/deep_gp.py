@@ -19,7 +19,7 @@ from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..validation import check_choice, check_number
+from ..validation import check_choice, check_finite, check_number
 from .functions import DrawnFunctions, in_sets, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
@@ -161,6 +161,12 @@ class DeepGP(VariationalDeepGPModel):
     def _prior_factors(self, factors: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
         """The prior's Cholesky factors of the inducing outputs: none where they are whitened."""
         return [None if layer.whiten else f for layer, f in zip(self.layers, factors)]
+
+    def _sample_point_by_point(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
+        if not isinstance(self.inducing_posterior, MeanField):
+            # All points' covariances are factorised at once: one without a value would spoil the others.
+            X = check_finite(X, "Xnew")
+        return super()._sample_point_by_point(X, num_samples, prepared)
 
     def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
         recursion: Recursion

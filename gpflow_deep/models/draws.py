@@ -46,8 +46,8 @@ class DrawingDeepGPModel(DeepGPModel):
         :param num_data: number of points N of the batch.
         :param num_samples: S; the model's own by default. Of a sampled model it is that of all chains
             together, and all draws of the first chain come first.
-        :param seed: ``None`` for TensorFlow's global generator, or two integers of which the draws are
-            a pure function.
+        :param seed: ``None`` for TensorFlow's global generator, or an integer, or two, of which the draws
+            are a pure function.
         :return: [S, N, T_l] for each layer that training samples: the hidden ones, and the last one where a
             global inducing model does not integrate it out. Then, where training samples inducing outputs
             too, [S, T_l, M_l]: for each layer (``marginalisation="monte_carlo"``), or for each sampled layer

@@ -237,6 +237,10 @@ class FITCEPDeepGP(DeepGPModel):
         points = [*given, *standard_normals(missing)]
         return self._layer_outputs(walk(self.layers, self._drawing_passage(weights), X, points))
 
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        return self.inducing_posterior.variational_params
+
     # Predictions.
 
     def _prediction(

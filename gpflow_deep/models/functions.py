@@ -70,7 +70,8 @@ class SamplesFunctions:
         True
 
         :param num_samples: number of functions, S.
-        :param seed: ``None`` for new ones at each call, or two integers of which they are a pure function.
+        :param seed: ``None`` for new ones at each call, or an integer, or two, of which they are a pure
+            function.
         :param num_features: frequencies of the waves of each draw from a layer's prior, a cosine and a sine
             each. Mean and covariance of a layer's functions over many draws do not depend on it.
         :raises NotImplementedError: where the model has no posterior over functions, or a kernel's spectral

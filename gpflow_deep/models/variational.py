@@ -24,7 +24,7 @@ from ..posteriors.mixture import (
     sample_mixture,
 )
 from ..posteriors.mixture_predictor import Prediction
-from ..validation import as_draws, check_noise, check_positive_number
+from ..validation import as_draws, check_finite, check_noise, check_positive_number
 from .base import LayerOutput
 from .draws import DrawingDeepGPModel
 from .passage import Passage, walk
@@ -183,7 +183,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
             are to be fixed; where inducing outputs are sampled too, then [S, T_l, M_l] for each of them. None
             where points travel by sites, but the output layer's are drawn.
         """
-        X, L = self._as_matrix(X, "X"), len(self._random_layers)
+        X, L = check_finite(self._as_matrix(X, "X"), "X"), len(self._random_layers)
         points, inducing = self._noise(noise, _num_rows(X), L)
         passage = self._passage(self._prepare(inducing))
         steps = walk(self._random_layers, passage, X, self._by_layer(points, L))

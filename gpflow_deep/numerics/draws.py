@@ -25,7 +25,7 @@ def standard_normals(
     Standard normal draws of the given shapes.
 
     :param seed: ``None`` for TensorFlow's global generator (``tf.random.set_seed`` reproduces it), or two
-        integers of which the draws are a pure function.
+        integers of which the draws are a pure function, or one, for itself and zero.
     :param dtype: of the draws; the default float by default.
     :raises ValueError: where ``seed`` is something else.
     """
@@ -41,15 +41,18 @@ def standard_normals(
 
 def as_seed(seed: TensorType | None) -> tf.Tensor:
     """
-    Two integers: those given, or new ones of TensorFlow's global generator.
+    Two integers: those given, one and zero, or new ones of TensorFlow's global generator.
 
     :raises ValueError: where ``seed`` is something else.
     """
     if seed is None:
         return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
-    if not _are_two_integers(seed):
-        raise ValueError(f"seed: expected None or two integers, got {seed!r}.")
-    return tf.convert_to_tensor(seed)
+    shape = _shape_of_integers(seed)
+    if shape == ():
+        return tf.stack([_as_tensor(seed), tf.zeros_like(_as_tensor(seed))])
+    if shape != (2,):
+        raise ValueError(f"seed: expected None, an integer or two integers, got {seed!r}.")
+    return _as_tensor(seed)
 
 
 def _tensorflow(shape: Sequence[TensorType], seed: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
@@ -75,12 +78,18 @@ def _box_muller(shape: Sequence[TensorType], seed: tf.Tensor | None) -> tf.Tenso
     return tf.reshape(draws[:size], shape)
 
 
-def _are_two_integers(seed: Any) -> bool:
+def _shape_of_integers(seed: Any) -> tuple[int | None, ...] | None:
+    """``None`` where they are none."""
     try:
-        seed = tf.convert_to_tensor(seed)
+        seed = _as_tensor(seed)
     except (TypeError, ValueError):
-        return False
-    return seed.shape == [2] and seed.dtype.is_integer
+        return None
+    return tuple(seed.shape) if seed.dtype.is_integer else None
+
+
+def _as_tensor(seed: Any) -> tf.Tensor:
+    """TensorFlow has no room for more than 32 bits of a Python integer, NumPy has."""
+    return tf.convert_to_tensor(seed if tf.is_tensor(seed) else np.asarray(seed))
 
 
 def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.ndarray]:

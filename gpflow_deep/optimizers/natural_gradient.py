@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import Parameter
+from gpflow.base import Module, Parameter
 
 from ..posteriors import InducingPosterior
 from ..posteriors.free_numbers import FreeNumbers, Positions, layer_free_numbers
@@ -297,9 +297,11 @@ def _gaussians(var_list: Any) -> Sequence[_Layer | InducingPosterior]:
         if len(pair) == 2 and all(isinstance(part, Parameter) for part in pair)
     ]
     if not gaussians:
+        has_another = isinstance(posterior, Module) and posterior is not var_list
+        part = f" with {type(posterior).__name__}" if has_another else ""
         raise ValueError(
             "var_list: expected a model with an InducingPosterior, IndependentGaussian, or q_mu and q_sqrt,"
-            f" got {type(var_list).__name__} with {type(posterior).__name__}."
+            f" got {type(var_list).__name__}{part}. Other models train with Adam."
         )
     return gaussians
 

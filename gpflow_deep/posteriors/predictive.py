@@ -76,6 +76,9 @@ class DeepGPPosterior(MixturePredictor, Module):
     def _width(self) -> int:
         return self.model._width
 
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        return self.model._as_inputs(X, name)
+
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """
         Compute the cache again, after the model has changed; draws learned for the old one are forgotten.

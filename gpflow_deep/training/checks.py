@@ -23,12 +23,12 @@ from check_shapes.exceptions import ShapeMismatchError
 
 from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.models.variational import VariationalDeepGPModel
-from gpflow_deep.validation import check_num_data, check_targets, images_as_rows
+from gpflow_deep.validation import as_array, check_num_data, check_targets, images_as_rows
 
 from .clock import Tempering
 from .data import Data, split_validation
 from .scales import warn_of_scales
-from .streams import Stream, as_array, as_rows, as_stream
+from .streams import Stream, as_rows, as_stream
 
 _MAX_DATASET_BYTES = 2**31  # of the rows of a tf.data dataset, which are all kept in memory
 

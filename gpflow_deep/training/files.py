@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .streams import Source, Stream, as_array
+from ..validation import as_array
+from .streams import Source, Stream
 
 _ROWS = 50_000  # read at once
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gpflow_deep.validation import check_positive_integer, check_seed
+from gpflow_deep.validation import as_array, check_positive_integer, check_seed
 
 Piece = tuple[np.ndarray, np.ndarray]  # X [n, D], Y [n, P]
 
@@ -289,16 +289,6 @@ def as_stream(data: Any, num_data: int | None) -> Stream | None:
     if callable(data):
         return Stream(data, num_data)
     return None
-
-
-def as_array(values: Any) -> np.ndarray:
-    """An array; of floats for a table of pandas with numbers of several kinds, objects to NumPy."""
-    array = np.asarray(values)
-    if array.dtype == object and hasattr(values, "iloc"):
-        kinds = {getattr(dtype, "kind", "O") for dtype in np.atleast_1d(values.dtypes)}
-        if kinds <= set("fiub"):
-            array = values.to_numpy(dtype=float, na_value=np.nan)
-    return array
 
 
 def as_rows(X: Any, Y: Any) -> Piece:

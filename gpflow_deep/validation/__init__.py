@@ -1,6 +1,7 @@
 """Checks at the door: every error names the argument, what was expected and what came."""
 
 from .arrays import (
+    as_array,
     as_draws,
     as_real_array,
     as_real_tensor,
@@ -28,6 +29,7 @@ from .observations import check_num_data, check_targets, observation_dim
 from .replicas import check_one_replica
 
 __all__ = [
+    "as_array",
     "as_draws",
     "as_real_array",
     "as_real_tensor",
@@ -49,7 +51,7 @@ __all__ = [
     "check_sequence_of",
     "check_share",
     "check_targets",
-    "observation_dim",
     "images_as_rows",
+    "observation_dim",
     "refuse_non_finite",
 ]

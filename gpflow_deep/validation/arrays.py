@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import gpflow
@@ -17,6 +18,7 @@ from gpflow.inducing_variables import (
 )
 
 __all__ = [
+    "as_array",
     "as_draws",
     "as_real_array",
     "as_real_tensor",
@@ -54,7 +56,7 @@ def check_inputs(X: Any, name: str) -> np.ndarray:
     """
     _refuse_masks(X, name)
     try:
-        array = np.asarray(X.numpy() if isinstance(X, (tf.Tensor, tf.Variable)) else X)
+        array = as_array(X.numpy() if isinstance(X, (tf.Tensor, tf.Variable)) else X)
     except ValueError as error:  # rows of different lengths
         raise TypeError(
             f"{name}: expected a matrix [N, D], got {type(X).__name__}: {error}"
@@ -105,6 +107,23 @@ def refuse_merged_values(array: np.ndarray, name: str) -> np.ndarray:
     return narrowed
 
 
+def as_array(values: Any) -> np.ndarray:
+    """
+    An array; of float64 for what holds real numbers of several kinds, objects to NumPy, such as a table of
+    pandas.
+    """
+    array = np.asarray(values)
+    if array.dtype != object:
+        return array
+    if hasattr(values, "iloc"):
+        kinds = {getattr(dtype, "kind", "O") for dtype in np.atleast_1d(values.dtypes)}
+        if kinds <= set("fiub"):
+            return values.to_numpy(dtype=float, na_value=np.nan)
+    if all(isinstance(value, (Real, np.bool_)) for value in array.flat):
+        return array.astype(np.float64)
+    return array
+
+
 def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     """
     ``x`` as a tensor of its own dtype; Python's numbers as float64, whatever TensorFlow would make of them.
@@ -115,10 +134,12 @@ def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     _refuse_masks(x, name)
     try:
         if isinstance(x, (list, tuple, float)) and not _holds_tensors(x):
-            array = np.asarray(x)
+            array = as_array(x)
             if array.dtype.kind == "O":
                 raise ValueError("its rows are of different lengths, or hold what are no numbers.")
             x = array
+        elif isinstance(x, np.ndarray) or hasattr(x, "iloc"):
+            x = as_array(x)
         tensor = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
         raise TypeError(
