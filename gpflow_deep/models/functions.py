@@ -96,7 +96,8 @@ class SamplesFunctions:
         """Draw a function for each layer."""
         raise NotImplementedError(
             "sample_functions: expected a model with a posterior over whole functions, got"
-            f" {type(self).__name__}, whose points have inducing outputs, sites or noise of their own."
+            f" {type(self).__name__}, whose points have inducing outputs, sites, latent variables or noise of"
+            " their own."
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from gpflow.base import TensorType
+from gpflow.base import InputData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer
@@ -14,8 +14,8 @@ from ..likelihoods import variational_expectations
 from ..posteriors.base import InducingPosterior
 from ..posteriors.latent_variables import EncodedLatents, LatentPosterior
 from ..posteriors.mean_field import MeanField
-from ..posteriors.mixture import Mixture
-from ..validation import check_positive_integer, observation_dim
+from ..posteriors.mixture import Mixture, Noise
+from ..validation import as_real_tensor, check_positive_integer, observation_dim
 from .base import DeepGPModel
 from .deep_gp import DeepGP, Prepared
 from .functions import DrawnFunctions
@@ -134,6 +134,16 @@ class LatentVariableDeepGP(DeepGP):
         inputs = self.layers[0].input_dim
         return None if inputs is None else inputs - self.latents.latent_dim
 
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        shape, D = as_real_tensor(X, name).shape, self._input_dim
+        if D is not None and shape.rank and shape[-1] not in (None, D):
+            raise ValueError(
+                f"{name}: expected [..., {D}], as the first layer is of so many inputs and"
+                f" {self.latents.latent_dim} latent variables, got {shape}; see latent_dim of"
+                " gpflow_deep.layers.build_layers."
+            )
+        return super()._as_inputs(X, name)
+
     @property
     def _draws_can_be_learned(self) -> bool:  # type: ignore[override]
         return True
@@ -163,6 +173,21 @@ class LatentVariableDeepGP(DeepGP):
     @property
     def _num_training_draws(self) -> int:
         return self.num_samples * self.num_importance_samples
+
+    def _noise(
+        self,
+        noise: Noise,
+        num_data: TensorType,
+        num_layers: int,
+        training: bool = False,
+    ) -> tuple[list[TensorType], list[TensorType]]:
+        points, inducing = super()._noise(noise, num_data, num_layers, training)
+        S, K = points[0].shape[0], self.num_importance_samples
+        if training and S is not None and S % K:
+            raise ValueError(
+                f"noise: expected {K} importance samples of each draw, a multiple of {K} in all, got {S}."
+            )
+        return points, inducing
 
     def _training_passage(
         self, prepared: Prepared, X: tf.Tensor, Y: tf.Tensor, is_new: bool

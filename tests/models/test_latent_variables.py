@@ -356,6 +356,23 @@ def test_draws_have_the_predicted_moments(hidden_dims: tuple[int, ...], full_cov
         np.testing.assert_allclose(draws.var(0), covariance[:, 0], rtol=0.08)
 
 
+def test_few_learned_components_predict_as_many_drawn_ones() -> None:
+    """Of the latent variables, too."""
+    model = _model(num_prediction_samples=8)
+    error = {}
+    for learned in (False, True):
+        posterior = model.posterior()
+        if learned:
+            posterior.condense((XNEW, YNEW), 8)
+        many = model.posterior()
+        noise = [
+            np.random.default_rng(i).standard_normal((4000, 1, T)) for i, T in enumerate((W, 2))
+        ]
+        expected = many.predict_log_density((XNEW, YNEW), noise=noise)
+        error[learned] = np.abs(posterior.predict_log_density((XNEW, YNEW)) - expected).max()
+    assert error[True] < 0.5 * error[False] and error[True] < 0.05
+
+
 def test_propagated_points_bring_their_latent_variables() -> None:
     model = _model()
     noise = [z.numpy() for z in model.draw_noise(N, seed=[0, 1])]
@@ -492,7 +509,14 @@ def test_two_branches() -> None:
             "latents: expected targets .N, 2., as the encoder takes",
             lambda: _model(latents=gd.posteriors.EncodedLatents(D, 2)).elbo((X, Y)),
         ),
-        ("Xnew: expected .*2.*got .4, 3.", lambda: _model().predict_f(np.ones((4, 3)))),
+        (
+            "Xnew: expected .*2., as the first layer is of so many inputs and 1 latent.*got .4, 3.",
+            lambda: _model().posterior().predict_f(np.ones((4, 3))),
+        ),
+        (
+            "noise: expected 3 importance samples of each draw, a multiple of 3 in all, got 4",
+            lambda: _model().elbo((X, Y), [np.zeros((4, N, 1)), np.zeros((4, N, 2))]),
+        ),
     ],
 )
 def test_what_does_not_fit(message: str, make: Callable[[], Any]) -> None:
