@@ -215,7 +215,9 @@ class SharedFunctions(Passage):
 
     def _prior(self, layer: GPLayer, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Of each point's K values, with white noise on the diagonal: [S N, T or 1, K, K]."""
-        variance = prior_variance(layer.kernel, tf.reshape(0.5 * (X + X2), [-1, X.shape[-1]]))
+        # Of the first argument alone half of a variance's slope is; ``X`` has twice the inputs' slopes.
+        rows = tf.reshape(0.5 * (X + X2), [-1, X.shape[-1]])
+        variance = prior_variance(layer.kernel, rows)
         variance = tf.reshape(variance, [-1, self._num_samples, variance.shape[-1]])
         covariance = local_covariances(layer.kernel, X, X2)
         return tf.linalg.set_diag(covariance, tf.linalg.matrix_transpose(variance))

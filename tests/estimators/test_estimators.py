@@ -112,6 +112,19 @@ def test_a_row_of_weight_two_is_the_row_twice(model: str) -> None:
     np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
 
 
+def test_members_are_not_judged_by_rows_that_they_know() -> None:
+    """Of rows of weight two: one copy would train, the other judge, and what interpolates would win."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, size=(450, 3))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=450)
+    weighted = DeepGPRegressor(time_limit=4, random_state=0)
+    weighted.fit(X[:220], y[:220], sample_weight=np.full(220, 2.0))
+    best = max(member["log_density"] for member in weighted.report_)
+    own = weighted.log_density(X[220:], y[220:]).mean() + np.log(y[:220].std())
+    assert abs(best - own) < 0.3
+    assert own > -0.8
+
+
 def test_weights_that_are_no_counts() -> None:
     """The exact GP's evidence of a row of weight w: a w-th of the noise, and a constant."""
     X, y = _data(40)
