@@ -213,8 +213,10 @@ def test_a_seed_is_one_integer_or_two(model: gd.models.DeepGP, seed: int) -> Non
     ):
         assert_close(draw(seed), draw(pair))
         assert differ(draw(seed), draw(seed + 1))
-    for wrong in (1.0, True, "one", [1, 2, 3]):
-        with pytest.raises(ValueError, match="seed: expected None, an integer or two integers"):
+    for wrong in (1.0, -1, True, "one", 10**30, [1, 2, 3]):
+        with pytest.raises(
+            ValueError, match="seed: expected None, an integer from 0 on, or two integers"
+        ):
             model.draw_noise(5, seed=wrong)
 
 

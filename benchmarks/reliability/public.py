@@ -296,7 +296,7 @@ _COMPOSED: dict[str, tuple[Callable[..., Any], dict[str, Argument]]] = {
 
 _OF_PREDICTIONS = {
     "X": Argument(lambda: _data()[0], "points"),
-    "seed": Argument(None, "part"),
+    "seed": Argument(None, "seed"),
     "noise": Argument(None, "draws"),
 }
 
@@ -434,7 +434,7 @@ def _everything() -> dict[str, tuple[Callable[..., Any], dict[str, Argument]]]:
             found[f"{room}.{name}"] = function, _arguments(function, own)
     for name in _METHODS:
         method = getattr(_model(), name)
-        own = {"seed": Argument(None, "part")} if name == "draw_noise" else _OF_PREDICTIONS
+        own = {"seed": Argument(None, "seed")} if name == "draw_noise" else _OF_PREDICTIONS
         found[f"DeepGP.{name}"] = method, _arguments(method, own)
     condense = _model().posterior().condense
     sizes = _one(2, "num_components", "num_reference", "steps")

@@ -48,10 +48,13 @@ def as_seed(seed: TensorType | None) -> tf.Tensor:
     if seed is None:
         return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
     shape = _shape_of_integers(seed)
-    if shape == ():
+    known = None if shape is None else tf.get_static_value(_as_tensor(seed))
+    if shape == () and (known is None or known >= 0):
         return tf.stack([_as_tensor(seed), tf.zeros_like(_as_tensor(seed))])
     if shape != (2,):
-        raise ValueError(f"seed: expected None, an integer or two integers, got {seed!r}.")
+        raise ValueError(
+            f"seed: expected None, an integer from 0 on, or two integers, got {seed!r}."
+        )
     return _as_tensor(seed)
 
 

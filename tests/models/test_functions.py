@@ -332,7 +332,10 @@ def test_kernels_and_inducing_variables_that_it_cannot_take() -> None:
     [
         ({"num_samples": 0}, "num_samples: expected"),
         ({"num_samples": 3, "num_features": 0}, "num_features: expected"),
-        ({"num_samples": 3, "seed": 1.0}, "seed: expected None, an integer or two integers"),
+        (
+            {"num_samples": 3, "seed": 1.0},
+            "seed: expected None, an integer from 0 on, or two integers",
+        ),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], match: str) -> None:
