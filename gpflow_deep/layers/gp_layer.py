@@ -198,20 +198,18 @@ class GPLayer(Layer):
         covariance: tf.Tensor,
         X: tf.Tensor,
         num_inducing: int,
-        jitter: float | None = None,
-        dtype: str | None = None,
+        jitter: TensorType | None = None,
     ) -> tf.Tensor:
         """
         Cholesky factor of the conditional covariance [S, K, N, N] at the inputs [S, N, D], plus the default
         jitter or another, and plus what rounding may have taken from its smallest eigenvalue.
 
-        :param dtype: that sums over inducing points were computed in; the covariance's by default.
         :raises FactorisationError: where the covariance is not positive definite all the same.
         """
         # The covariance is the prior's less a sum of M terms, and the factorisation sums N of them.
         prior = tf.reduce_max(prior_variance(self.kernel, tf.reshape(X, [-1, X.shape[-1]])))
         rounding = tf.cast(tf.shape(X)[1] + num_inducing, prior.dtype) * prior
-        rounding *= float(np.finfo(dtype or prior.dtype.as_numpy_dtype).eps)
+        rounding *= np.finfo(prior.dtype.as_numpy_dtype).eps
         jitter = gpflow.config.default_jitter() if jitter is None else jitter
         diagonal = tf.linalg.diag_part(covariance) + jitter + rounding
         return self._factorise(

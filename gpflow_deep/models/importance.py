@@ -24,8 +24,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
-from ..layers import GPLayer
+from ..layers import GPLayer, Projection
 from ..layers.covariances import local_covariances, prior_variance
+from ..numerics.linalg import cast_all
 from ..posteriors.base import Conditional, Moments
 from ..posteriors.latent_variables import Latents
 from ..posteriors.mean_field import project_mean, project_variance
@@ -142,7 +143,8 @@ class SharedFunctions(Passage):
     :param moments: of the inducing outputs, mean-field.
     :param num_samples: K; samples [S K, N, T] come with those of one draw one after another.
     :param jitter: added to the variance of draws.
-    :param dtype: to compute the products over points in.
+    :param dtype: to compute the products over points in. Projections of layers whose values are drawn are in
+        the default float: what they leave of the prior has to stay a covariance.
     :param slopes: whether draws have the gradients of drawn functions, rather than those of the Cholesky
         factor.
     """
@@ -156,7 +158,7 @@ class SharedFunctions(Passage):
         dtype: str,
         slopes: bool,
     ) -> None:
-        self._remaining = iter(zip(factors, moments.layers))
+        self._remaining = list(zip(factors, moments.layers))
         self._num_samples = num_samples
         self._jitter = jitter
         self._dtype = dtype
@@ -166,8 +168,10 @@ class SharedFunctions(Passage):
         self, layer: GPLayer, inputs: tf.Tensor, below: Conditional | None
     ) -> Conditional:
         del below
-        factor, q = next(self._remaining)
-        projection = layer.project(tf.cast(inputs, self._dtype), factor)
+        factor, q = self._remaining.pop(0)
+        dtype = gpflow.default_float() if self._remaining else self._dtype
+        projection = layer.project(tf.cast(inputs, dtype), tf.cast(factor, dtype))
+        projection = Projection(*cast_all(projection, self._dtype))
         mean = tf.cast(project_mean(projection, q.mean), gpflow.default_float())
         variance = tf.cast(project_variance(projection, q.own), gpflow.default_float())
         self._at = layer, inputs, projection.basis, q.own
@@ -181,8 +185,8 @@ class SharedFunctions(Passage):
         if self._slopes:
             draws = self._along_functions(layer, inputs, basis, own, noise)
         else:
-            covariance = self._prior(layer, inputs, inputs) + self._forms(basis, own)
-            factor = self._factorise(layer, inputs, covariance)
+            prior = self._prior(layer, inputs, inputs)
+            factor = self._factorise(layer, inputs, prior, self._forms(basis, own))
             draws = tf.matmul(factor, noise)
         S, N = tf.shape(self._mean)[0] // self._num_samples, tf.shape(self._mean)[1]
         draws = tf.reshape(draws[..., 0], [S, N, -1, self._num_samples])
@@ -200,8 +204,8 @@ class SharedFunctions(Passage):
         here, fixed = tf.stop_gradient(inputs), tf.stop_gradient(basis)
         # Half of a change of parameters, and all of one of the first argument.
         prior = self._prior(layer, 2.0 * inputs - here, here)
-        covariance = tf.stop_gradient(prior) + self._forms(fixed, tf.stop_gradient(own))
-        factor = tf.stop_gradient(self._factorise(layer, here, covariance))
+        forms = self._forms(fixed, tf.stop_gradient(own))
+        factor = tf.stop_gradient(self._factorise(layer, here, prior, forms))
         alpha = tf.linalg.triangular_solve(factor, noise, adjoint=True)
         change = 0.5 * tf.matmul(prior, alpha)
         own = 0.5 * (own + tf.stop_gradient(own))
@@ -232,9 +236,14 @@ class SharedFunctions(Passage):
             forms = tf.einsum("rtkj,rltj->rtkl", products, basis)
         return tf.cast(forms, gpflow.default_float())
 
-    def _factorise(self, layer: GPLayer, inputs: tf.Tensor, covariance: tf.Tensor) -> tf.Tensor:
-        M, jitter = layer.num_inducing, self._jitter
-        return layer.factorise_joint(covariance, inputs, M, jitter, self._dtype)
+    def _factorise(
+        self, layer: GPLayer, inputs: tf.Tensor, prior: tf.Tensor, forms: tf.Tensor
+    ) -> tf.Tensor:
+        # What q takes is nearly the prior, what it adds may be many times as much; both are rounded.
+        scale = tf.linalg.diag_part(prior) + tf.abs(tf.linalg.diag_part(forms))
+        eps, M = float(np.finfo(self._dtype).eps), layer.num_inducing
+        jitter = self._jitter + tf.stop_gradient((self._num_samples + M) * eps * scale)
+        return layer.factorise_joint(prior + forms, inputs, M, jitter)
 
     def _by_point(self, x: tf.Tensor) -> tf.Tensor:
         """[S K, N, ...] as [S N, K, ...]."""

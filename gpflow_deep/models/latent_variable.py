@@ -192,7 +192,7 @@ class LatentVariableDeepGP(DeepGP):
     def _training_passage(
         self, prepared: Prepared, X: tf.Tensor, Y: tf.Tensor, is_new: bool
     ) -> Passage:
-        K, prepared = self.num_importance_samples, prepared.cast(self.compute_dtype)
+        K = self.num_importance_samples
         latents = ImportanceLatents(
             self.latents.condition(X, Y), self.latents.latent_dim, K, is_new
         )
@@ -201,7 +201,7 @@ class LatentVariableDeepGP(DeepGP):
             if K == 1
             else SharedFunctions(
                 prepared.factors,
-                prepared.moments,
+                prepared.cast(self.compute_dtype).moments,
                 K,
                 self.covariance_jitter,
                 self.compute_dtype,

@@ -438,6 +438,25 @@ def test_products_in_single_precision() -> None:
     np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
 
 
+@pytest.mark.parametrize("size", [0.01, 30.0])
+def test_covariances_in_single_precision_stay_covariances(size: float) -> None:
+    """Of a posterior that is far narrower, or wider, than the prior."""
+    inputs = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
+    layers = gd.layers.build_layers(inputs, (3,), num_inducing=100, latent_dim=1)
+    model = gd.models.LatentVariableDeepGP(
+        layers, gpflow.likelihoods.Gaussian(0.1), num_importance_samples=8, compute_dtype="float32"
+    )
+    scale = size * np.tile(np.eye(100), [3, 1, 1])
+    model.inducing_posterior.q_sqrt[0].assign(scale)
+    model.inducing_posterior.q_mu[1].assign(np.random.default_rng(1).standard_normal((100, 1)))
+    noise = model.draw_noise(200, seed=[0, 1])
+    bounds = []
+    for dtype in ("float32", "float64"):
+        model.compute_dtype = dtype
+        bounds.append(model.elbo((inputs, inputs[:, :1]), noise))
+    assert_close(bounds[0], bounds[1], rtol=1e-3)
+
+
 def test_a_network_of_ones_own_as_encoder() -> None:
     import keras
 
