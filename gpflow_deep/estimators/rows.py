@@ -11,6 +11,7 @@ __all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
 _MOST_REPEATED_VALUES = 0.5  # of the rows, for repetitions to be held out one by one
+_LEAST_SHARED = 0.1  # rows whose inputs other rows have too, for all repetitions to be observations
 _MOST_REPEATED_NUMBERS = 0.05  # likewise where targets are numbers with digits
 _MOST_OFTEN = 4  # that rows are, on average, to be taken one by one
 _MOST_REPEATED = 10**6  # rows: more take minutes to place inducing inputs among
@@ -67,7 +68,7 @@ class Rows(NamedTuple):
 
     def are_few_observations(self) -> bool:
         """Whether rows are repeated as nature does it, and few enough to be taken one by one."""
-        times = _natural_times(self.Y, self.weights)
+        times = _natural_times(self.X, self.Y, self.weights)
         if times is None:
             return False
         return bool(times.sum() <= max(_MOST_OFTEN * len(times), _MOST_REPEATED // 10))
@@ -88,7 +89,7 @@ class Predicted(NamedTuple):
 
     def one_by_one(self) -> Predicted:
         """Every observation a row, where rows are repeated as nature does it, and not too many."""
-        times = _natural_times(self.means + self.residuals, self.weights)
+        times = _natural_times(self.X, self.means + self.residuals, self.weights)
         if times is None or times.sum() > _MOST_OFTEN * len(times):
             return self
         rows = np.repeat(np.arange(len(times)), times)
@@ -108,15 +109,21 @@ def _steps(values: np.ndarray) -> np.ndarray:
     return apart[apart > max(_SAME * apart.sum(), rounding)]
 
 
-def _natural_times(Y: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
+def _natural_times(X: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
     """
     How often rows were observed, [N]: their weights, if that can be so. Numbers with digits do not come
-    again, or few do, nor do most rows of any table: there weights mean something else.
+    again, or few do, nor do most rows of a table, but where inputs of few values come with several targets:
+    elsewhere weights mean something else.
     """
     times = _times(weights)
+    if times is None:
+        return None
     come_again = all(1 + len(_steps(column)) <= _FEW_VALUES * len(Y) for column in Y.T)
     natural = _MOST_REPEATED_VALUES if come_again else _MOST_REPEATED_NUMBERS
-    return times if times is not None and np.mean(times > 1) <= natural else None
+    if np.mean(times > 1) <= natural:
+        return times
+    num_shared = len(X) - len(np.unique(X, axis=0))
+    return times if num_shared >= _LEAST_SHARED * len(X) else None
 
 
 def distinct_rows(X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
@@ -150,7 +157,7 @@ def hold_out(rows: Rows, fraction: float, most: int, seed: int, classes: bool) -
     :param seed: of the draw.
     :param classes: whether the targets are classes, each of which the rows to train on then have.
     """
-    times = _natural_times(rows.Y, rows.weights)
+    times = _natural_times(rows.X, rows.Y, rows.weights)
     if times is not None and times.sum() > _MOST_OBSERVATIONS:
         times = None
     counts = times is not None

@@ -85,6 +85,18 @@ def test_numbers_with_digits_hardly_come_again(share: float) -> None:
     assert bool(np.intersect1d(train.X, held_out.X).size) == (share == 0.05)
 
 
+def test_inputs_of_few_values_come_again() -> None:
+    """A table of categories: every row is there many times, and every input has both classes."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(2000, 3)).astype(float)
+    Y = (rng.random((2000, 1)) < 0.2 + 0.3 * (X[:, :1] > 0)).astype(float)
+    rows = distinct_rows(X, Y, None)
+    assert len(rows.X) == 54 and (rows.weights > 1).all()
+    train, held_out = hold_out(rows, 0.2, 1000, 0, classes=True)
+    assert held_out.weights.sum() == 400
+    assert len(train.X) == 54 and len(held_out.X) > 50
+
+
 def test_folds_are_of_equal_size() -> None:
     rows = distinct_rows(np.arange(21.0)[:, None], np.arange(21.0)[:, None], None)
     assert sorted(np.bincount(folds(rows, 4, 0))) == [5, 5, 5, 6]
