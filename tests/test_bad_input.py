@@ -213,6 +213,8 @@ def test_a_seed_is_one_integer_or_two(model: gd.models.DeepGP, seed: int) -> Non
     ):
         assert_close(draw(seed), draw(pair))
         assert differ(draw(seed), draw(seed + 1))
+    drawn = tf.function(lambda first: model.draw_noise(5, seed=[first, 0]))(tf.constant(pair[0]))
+    assert_close(drawn, model.draw_noise(5, seed=pair))
     for wrong in (1.0, -1, True, "one", 10**30, [1, 2, 3]):
         with pytest.raises(
             ValueError, match="seed: expected None, an integer from 0 on, or two integers"

@@ -46,6 +46,11 @@ class AppendedLatents:
         return tf.concat([X, noise], axis=-1)
 
 
+def _prior() -> Latents:
+    """Of every latent variable."""
+    return Latents(*(tf.constant(x, gpflow.default_float()) for x in (0.0, 1.0)))
+
+
 class LatentPassage(Passage):
     """
     Latent variables appended to the inputs.
@@ -55,13 +60,12 @@ class LatentPassage(Passage):
 
     def __init__(self, latent_dim: int, latents: Latents | None = None) -> None:
         self._latent_dim = latent_dim
-        self._latents = latents
+        self._latents = latents or _prior()
 
     def condition(self, layer: object, inputs: tf.Tensor, below: Conditional | None) -> Conditional:
         del layer, below
         shape = tf.concat([tf.shape(inputs)[:-1], [self._latent_dim]], axis=0)
-        q = self._latents or Latents(tf.zeros(shape, inputs.dtype), tf.ones(shape, inputs.dtype))
-        mean, scale = (tf.broadcast_to(x, shape) for x in q)
+        mean, scale = (tf.broadcast_to(x, shape) for x in self._latents)
         self._inputs, self._mean, self._scale = inputs, mean, scale
         variance = tf.concat([tf.zeros_like(inputs), tf.square(scale)], axis=-1)
         return Conditional(tf.concat([inputs, mean], axis=-1), variance)
@@ -91,19 +95,17 @@ class ImportanceLatents(LatentPassage):
         self, latents: Latents, latent_dim: int, num_samples: int, doubly_reparameterised: bool
     ) -> None:
         super().__init__(latent_dim, latents)
-        self._q = latents
         self._num_samples = num_samples
         self._is_double = doubly_reparameterised
         self._weights: tf.Tensor | None = None  # of the samples [S K, N], once they are known
 
     def sample(self, noise: TensorType | None) -> tf.Tensor:
-        w, q = self._mean + self._scale * noise, self._q
+        w, q = self._mean + self._scale * noise, self._latents
         if self._is_double:
             # What q says of a sample does not depend on q's parameters but through the sample.
             q = Latents(*map(tf.stop_gradient, q))
             w = self._weigh_gradient(w)
-        prior = Latents(tf.zeros([], w.dtype), tf.ones([], w.dtype))
-        self._log_ratio = prior.log_density(w) - q.log_density(w)
+        self._log_ratio = _prior().log_density(w) - q.log_density(w)
         return self._append(w)
 
     def _weigh_gradient(self, w: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 import gpflow
 import numpy as np
@@ -47,15 +46,18 @@ def as_seed(seed: TensorType | None) -> tf.Tensor:
     """
     if seed is None:
         return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
-    shape = _shape_of_integers(seed)
-    known = None if shape is None else tf.get_static_value(_as_tensor(seed))
-    if shape == () and (known is None or known >= 0):
-        return tf.stack([_as_tensor(seed), tf.zeros_like(_as_tensor(seed))])
-    if shape != (2,):
-        raise ValueError(
-            f"seed: expected None, an integer from 0 on, or two integers, got {seed!r}."
-        )
-    return _as_tensor(seed)
+    try:
+        # TensorFlow has no room for more than 32 bits of a Python integer, NumPy has.
+        tensor = tf.convert_to_tensor(np.asarray(seed) if isinstance(seed, int) else seed)
+    except (TypeError, ValueError):
+        tensor = None
+    if tensor is not None and tensor.dtype.is_integer:
+        if tensor.shape == [2]:
+            return tensor
+        known = tf.get_static_value(tensor)
+        if tensor.shape == [] and (known is None or known >= 0):
+            return tf.stack([tensor, tf.zeros_like(tensor)])
+    raise ValueError(f"seed: expected None, an integer from 0 on, or two integers, got {seed!r}.")
 
 
 def _tensorflow(shape: Sequence[TensorType], seed: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
@@ -79,20 +81,6 @@ def _box_muller(shape: Sequence[TensorType], seed: tf.Tensor | None) -> tf.Tenso
     angle = 2.0 * np.pi * uniform[1]
     draws = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
     return tf.reshape(draws[:size], shape)
-
-
-def _shape_of_integers(seed: Any) -> tuple[int | None, ...] | None:
-    """``None`` where they are none."""
-    try:
-        seed = _as_tensor(seed)
-    except (TypeError, ValueError):
-        return None
-    return tuple(seed.shape) if seed.dtype.is_integer else None
-
-
-def _as_tensor(seed: Any) -> tf.Tensor:
-    """TensorFlow has no room for more than 32 bits of a Python integer, NumPy has."""
-    return tf.convert_to_tensor(seed if tf.is_tensor(seed) else np.asarray(seed))
 
 
 def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.ndarray]:

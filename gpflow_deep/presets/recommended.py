@@ -102,6 +102,7 @@ def recommended(
     has_own_kernel = name == "gp" or name.startswith("fitc") or name in _SAMPLED or is_network
     steps = 6000 if is_network else 3000 if name in _LOCAL | _SAMPLED else 1500
     latent = name in _LATENT
+    is_quick = is_fast or (latent and not started)
     # A latent variable is one of the layers' inputs.
     width = min(num_inputs + latent, _WIDEST_OF_SITES if name in SITES else _WIDEST)
     settings = Settings(
@@ -109,17 +110,13 @@ def recommended(
         hidden_dim=_UNITS if is_network else width,
         num_inducing=_num_inducing(name, num_rows),
         num_samples=8 if name in SITES | _AMORTISED else 5 if latent else 1,
-        likelihood_variance=1.0 if is_fast else 0.3 if latent and not started else 0.1,
+        likelihood_variance=1.0 if is_fast else 0.3 if is_quick else 0.1,
         steps=steps,
         tempering_steps=int(_TEMPERED * steps) if is_network else 0,
         noise_floor=1e-5,
         test_samples=50,  # a hundred take twice the time of every prediction
         batch_size=128 if name in _LOCAL else _BATCH,
-        learning_rate=0.1
-        if is_fast or (latent and not started)
-        else 0.01
-        if name in _LOCAL
-        else 0.05,
+        learning_rate=0.1 if is_quick else 0.01 if name in _LOCAL else 0.05,
         kernel="own" if has_own_kernel else "matern52",
         likelihood=likelihood,
         # Of classes, whose inputs are often many, k-means was as good or better.
