@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from gpflow_deep.experiments.published import find
+from gpflow_deep.experiments.published import find, published_as
 from gpflow_deep.experiments.ranks import Ranks
 from gpflow_deep.experiments.summary import Group
 
@@ -39,7 +39,7 @@ def score_figure(groups: Sequence[Group], metric: str) -> Figure:
             height = labels.index(entry.label)
             score = entry.metric(metric)
             panel.errorbar(score.mean, height, xerr=score.error, fmt="o", color="C0", capsize=3)
-            theirs = published.get((entry.model, entry.num_layers))
+            theirs = published.get((published_as(entry.model), entry.num_layers))
             if theirs is not None:
                 panel.errorbar(
                     theirs.value,

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from .published_networks import NETWORK_DATASETS, NETWORKS
 
-__all__ = ["PUBLISHED", "PUBLISHED_SHARES", "Published", "PublishedShare", "find"]
+__all__ = [
+    "PAPERS",
+    "PUBLISHED",
+    "PUBLISHED_SHARES",
+    "Published",
+    "PublishedShare",
+    "find",
+    "published_as",
+]
+
+#: What the names of models begin with that are set as a paper's authors ran them.
+PAPERS = ("lindinger2020-", "ober2021-", "bui2016-", "meng2024-", "havasi2018-")
 
 _LINDINGER = (
     "Lindinger, Reeb, Lippert, Rakitsch, *Beyond the Mean-Field: Structured Deep Gaussian "
@@ -466,6 +477,17 @@ PUBLISHED_SHARES: tuple[PublishedShare, ...] = tuple(
     )
     for dataset, value in zip(_DATASETS, _TABLE_2, strict=True)
 )
+
+
+def published_as(model: str) -> str:
+    """
+    The name under which a model's published scores are found.
+
+    :param model: registered name, perhaps of a paper's own settings.
+    """
+    for paper in PAPERS:
+        model = model.removeprefix(paper)
+    return model
 
 
 def find(dataset: str, study: str, metric: str) -> list[Published]:

@@ -8,7 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpflow_deep.experiments.published import PUBLISHED_SHARES, find
+from gpflow_deep.experiments.published import PAPERS, PUBLISHED_SHARES, find, published_as
 from gpflow_deep.experiments.ranks import average_ranks
 from gpflow_deep.experiments.results import Results
 from gpflow_deep.experiments.summary import Group, group, shares
@@ -123,7 +123,7 @@ def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: lis
         name: {(entry.model, entry.num_layers): entry for entry in find(dataset, study, name)}
         for name in _PUBLISHED
     }
-    run = {(entry.model, entry.num_layers) for entry in groups}
+    run = {(published_as(entry.model), entry.num_layers) for entry in groups}
     columns = [name for name in _PUBLISHED if name == _HEADLINE or run & published[name].keys()]
     scores = list(_COLUMNS)
     if "objective_per_point" in columns and all(
@@ -143,7 +143,7 @@ def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: lis
             str(entry.num_splits),
             *(str(entry.metric(name)) for name in scores),
             f"{entry.seconds().mean:.0f}",
-            *cited((entry.model, entry.num_layers)),
+            *cited((published_as(entry.model), entry.num_layers)),
         ]
         for entry in groups
     ]
@@ -185,7 +185,7 @@ def _standardised_table(
             continue
         cells = [entry.label, str(entry.num_splits)]
         for name in _STANDARDISED:
-            theirs = published.get((entry.model, entry.num_layers, name))
+            theirs = published.get((published_as(entry.model), entry.num_layers, name))
             cells.append(str(entry.metric(name)))
             if theirs is not None:
                 cells[-1] += f"; {_cited(theirs.value, theirs.error, theirs.source, sources, 3)}"
@@ -196,14 +196,18 @@ def _standardised_table(
 def _share_table(results: Results, groups: Sequence[Group], sources: list[str]) -> str:
     header = ["study", "data set", "model", "ahead of", "splits", "share", "published"]
     rows = []
-    published = _unique((entry.model, entry.rival, None) for entry in PUBLISHED_SHARES)
+    published = _unique(
+        (paper + entry.model, paper + entry.rival, None)
+        for paper in ("", *PAPERS)
+        for entry in PUBLISHED_SHARES
+    )
     for model, rival, alike in (*published, *_MORE_SHARES):
         for ours, share in shares(results, groups, model, rival, alike):
             cited = [
                 _cited(entry.value, None, entry.source, sources)
                 for entry in PUBLISHED_SHARES
                 if (entry.model, entry.rival, entry.dataset, entry.study)
-                == (model, rival, ours.dataset, ours.study)
+                == (published_as(model), published_as(rival), ours.dataset, ours.study)
             ]
             cells = [ours.study, ours.dataset, ours.label, rival, str(share.count), str(share)]
             rows.append([*cells, " ".join(cited)])

@@ -81,6 +81,8 @@ class SampledDeepGP(DrawingDeepGPModel):
     :param keep_every: steps from one kept state of a chain to the next. The last quarter of the steps that
         ``fit`` takes, after its burn-in, has ``num_chains / keep_every`` states a step: where
         ``num_prediction_samples`` are more, each predicts several times.
+    :param burn_in_share: of the steps that ``fit`` takes, those of burn-in, where it makes the sampler: three
+        quarters.
     :param window: of how many last states of a chain one, drawn at random, is where a step of the
         hyperparameters takes its gradient. At 1, the present state, it comes with the chains' own, and the
         hyperparameters follow soonest; at states that are older they can fit none in particular, for a second
@@ -109,6 +111,7 @@ class SampledDeepGP(DrawingDeepGPModel):
         window: int = 1,
         step_size: float = 0.05,
         momentum_decay: float = 0.01,
+        burn_in_share: float = 0.75,
         num_prediction_samples: int = 100,
         covariance_jitter: float | None = None,
         seed: int = 0,
@@ -130,6 +133,7 @@ class SampledDeepGP(DrawingDeepGPModel):
         self.window = check_positive_integer(window, "window")
         self.step_size = check_positive_number(step_size, "step_size")
         self.momentum_decay = check_number(momentum_decay, "momentum_decay", 0.0, 1.0)
+        self.burn_in_share = check_number(burn_in_share, "burn_in_share", 0.0, 1.0)
         num_chains = check_positive_integer(num_chains, "num_chains")
         self.inducing_posterior = SampledPosterior(
             self.layers,

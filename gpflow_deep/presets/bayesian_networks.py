@@ -13,23 +13,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gpflow
 import numpy as np
-import tensorflow_probability as tfp
-from gpflow.base import Parameter
-from gpflow.utilities import positive
 
 from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers.bayesian import Activation, BayesianDense
 from gpflow_deep.models import GlobalInducingBNN
-from gpflow_deep.numerics.bijectors import in_units_of
 from gpflow_deep.posteriors import (
     FactorisedWeights,
     GlobalInducingWeights,
     LocalInducingWeights,
 )
 
-from .parts import likelihood_and_outputs, pseudo_targets
+from .parts import learn_noise_slowly, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -43,9 +38,6 @@ _POSTERIORS: dict[str, Any] = {
     "global-inducing": partial(GlobalInducingWeights, precision="separate"),
 }
 _PRIORS = ("neal", "standard", "scale")
-#: One unit of the noise variance's free number is a factor e^10 (Appendix G): where it follows the function
-#: slowly, the function learns to leave the rest to it.
-_LOG_SCALE_OF_NOISE = 10.0
 #: Local inducing points start as functions that know nothing of the data, of a variance in the hundreds under
 #: the standard prior. With little noise the first gradients are thousands of times those that come later, and
 #: Adam's running mean of squares keeps everything from moving for as many steps as are taken: so the noise
@@ -75,13 +67,7 @@ def bayesian_network(
     for width in settings.hidden_dims(X.shape[1]):
         layers += [BayesianDense(width, prior), Activation("relu")]
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    if isinstance(likelihood, gpflow.likelihoods.Gaussian):
-        by_logarithm = positive(lower=settings.noise_floor, base="exp")
-        noise = Parameter(
-            likelihood.variance,
-            transform=tfp.bijectors.Chain([by_logarithm, in_units_of(_LOG_SCALE_OF_NOISE)]),
-        )
-        likelihood.variance = noise
+    noise = learn_noise_slowly(likelihood, settings)
     start: dict[str, Any] = {"input_shape": X.shape[1]}
     if posterior == "global-inducing":
         targets = pseudo_targets(Y, num_outputs, settings)
@@ -96,7 +82,7 @@ def bayesian_network(
         seed=seed,
         **start,
     )
-    if posterior == "local-inducing" and isinstance(likelihood, gpflow.likelihoods.Gaussian):
+    if posterior == "local-inducing" and noise is not None:
         rows = slice(_ROWS_FOR_NOISE)
         mean, variance = model.predict_f(X[rows])
         residuals = np.mean(np.square(Y[rows] - mean) + variance, axis=0)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import gpflow
 import numpy as np
+import tensorflow_probability as tfp
 from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 
 from gpflow_deep.layers import GPLayer, build_layers
+from gpflow_deep.numerics.bijectors import in_units_of
 
 from .settings import Settings
 
@@ -21,9 +23,14 @@ __all__ = [
     "compute_dtype",
     "initial_noise",
     "kernel_factory",
+    "learn_noise_slowly",
     "likelihood_and_outputs",
     "pseudo_targets",
 ]
+
+#: One unit of the noise variance's free number is a factor e^10 (Ober & Aitchison 2021, Appendix G): where it
+#: follows the function slowly, the function learns to leave the rest to it.
+_LOG_SCALE_OF_NOISE = 10.0
 
 _KERNELS = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -132,6 +139,17 @@ def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihoo
         return gpflow.likelihoods.Bernoulli(), 1
     num_classes = settings.num_classes or int(Y.max()) + 1
     return gpflow.likelihoods.Softmax(num_classes), num_classes
+
+
+def learn_noise_slowly(likelihood: Likelihood, settings: Settings) -> Parameter | None:
+    """Train a Gaussian likelihood's variance by a tenth of its logarithm; the variance, if there is one."""
+    if not isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        return None
+    by_logarithm = positive(lower=settings.noise_floor, base="exp")
+    transform = tfp.bijectors.Chain([by_logarithm, in_units_of(_LOG_SCALE_OF_NOISE)])
+    noise = Parameter(likelihood.variance, transform=transform)
+    likelihood.variance = noise
+    return noise
 
 
 def pseudo_targets(Y: np.ndarray, num_outputs: int, settings: Settings) -> np.ndarray:

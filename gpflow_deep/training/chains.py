@@ -97,7 +97,7 @@ def moving_chains(
     """
     The chains of a model, ready to be moved; None for a model that has none.
 
-    :param sampler: None for one with the model's step size, and three quarters of the steps for burn-in.
+    :param sampler: None for one with the model's step size, and its share of the steps for burn-in.
     :raises TypeError: it is no sampler.
     :raises ValueError: the model has no chains for it.
     """
@@ -113,7 +113,7 @@ def moving_chains(
         return None
     is_own = sampler is not None
     if sampler is None:
-        sampler = SGHMC(
-            model.step_size, model.momentum_decay, burn_in=max(1, 3 * steps // 4), seed=seed
-        )
+        # Two thirds of 15 000 are 10 000, whatever rounding makes of them.
+        burn_in = max(1, int(model.burn_in_share * steps + 1e-6))
+        sampler = SGHMC(model.step_size, model.momentum_decay, burn_in=burn_in, seed=seed)
     return MovingChains(sampler, model, steps, is_own)

@@ -109,6 +109,26 @@ def test_share_of_points_is_of_equal_runs(results: Results) -> None:
     assert "Table 2" in text
 
 
+def test_models_set_as_a_papers_authors_ran_them_stand_beside_what_they_published(
+    results: Results,
+) -> None:
+    for model, densities in (
+        ("lindinger2020-stripes-and-arrow", [1.0, 2.0]),
+        ("lindinger2020-mean-field", [2.0, 1.0]),
+    ):
+        _add(results, model, 0, -2.5, log_density=densities, study="extrapolation")
+        _add(results, model, 0, -2.5)
+    text = markdown(results.path)
+    assert "| lindinger2020-mean-field | 1 | 0.500 | 0.55 [2]" in text
+    (row,) = (
+        line
+        for line in text.splitlines()
+        if line.startswith("| lindinger2020-mean-field (L=3) | 1 | -2.500 |") and "[" in line
+    )
+    assert row.endswith("| -2.48 (0.06) [1] |")
+    assert "| mean-field (L=3) |" not in text  # once, by the name that was run
+
+
 def test_seeds_are_averaged_within_their_split(results: Results) -> None:
     for seed, score in enumerate([-1.0, -2.0, -3.0]):
         ours = [1.0, float(seed)]

@@ -8,8 +8,10 @@ import pytest
 import tensorflow_probability as tfp
 
 from gpflow_deep import presets
+from gpflow_deep.kernels import StackedStationary
 from gpflow_deep.layers.bayesian import Activation
 from gpflow_deep.presets import Settings, scheduled
+from gpflow_deep.training.chains import moving_chains
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -108,6 +110,21 @@ def test_the_papers_own_settings() -> None:
     assert (bui.hidden_dim, bui.batch_size, bui.num_inducing) == (3, 50, 50)
     havasi = presets.build("havasi2018-sghmc", X, X[:, :1])
     assert (havasi.inducing_posterior.num_chains, havasi.window, havasi.keep_every) == (1, 100, 50)
+    # 100 states, 50 steps apart, after 10,000 of 15,000 steps.
+    steps = presets.get("havasi2018-sghmc").settings().steps
+    chains = moving_chains(None, havasi, steps, 0)
+    assert (steps, chains.burn_in) == (15_000, 10_000)
+    assert chains.burn_in + havasi.keep_every * havasi.inducing_posterior.num_kept == steps
+    free = 0.5 * np.log(0.0498 - 1e-6) / 5.0  # a tenth of the logarithm
+    np.testing.assert_allclose(ober.likelihood.variance.unconstrained_variable, free)
+    for name in ("ober2021-global-inducing", "bui2016-dgp-2"):
+        settings = presets.get(name).settings()
+        assert (settings.decay_rate, settings.validation_fraction) == (1.0, 0.0)
+    for name in ("ar1", "ar2", "ar2p", "ar2pp"):  # isotropic, of every GP its own
+        settings = replace(presets.get(f"meng2024-{name}").settings(), hidden_dim=4)
+        first = presets.build(f"meng2024-{name}", X, X[:, :1], settings).layers[0].kernel
+        assert isinstance(first, StackedStationary)
+        assert first.lengthscales.shape == first.variance.shape == (4,)
     dspp = presets.get("meng2024-dspp").settings()
     model = presets.build("meng2024-dspp", X, X[:, :1], dspp)
     assert [layer.num_latent_gps for layer in model.layers] == [16, 4, 1]
