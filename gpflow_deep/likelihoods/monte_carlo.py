@@ -33,6 +33,7 @@ __all__ = [
     "drawn_expectation",
     "drawn_log_probs",
     "drawn_moments",
+    "have_seed",
     "new_nodes",
     "nodes_of_seed",
     "takes_draws",
@@ -55,6 +56,11 @@ def nodes_of_seed(seed: TensorType) -> Iterator[None]:
         yield
     finally:
         _SEED.reset(token)
+
+
+def have_seed() -> bool:
+    """Whether nodes are those of a seed, as in a step of training, which has other draws in the next one."""
+    return _SEED.get() is not None
 
 
 @contextmanager

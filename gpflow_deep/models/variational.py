@@ -14,7 +14,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
 from ..likelihoods import log_prob
-from ..likelihoods.monte_carlo import new_nodes
+from ..likelihoods.monte_carlo import have_seed, new_nodes
 from ..numerics.draws import standard_normals
 from ..posteriors.mixture import (
     Mixture,
@@ -142,7 +142,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         self, data: RegressionData, noise: Noise, predictive: bool, kl_weight: TensorType
     ) -> tf.Tensor:
         X, Y = self._check_data(data)
-        N, is_new = _num_rows(X), noise is None
+        # A step of training knows the draws that it makes, too.
+        N, is_new = _num_rows(X), noise is None or have_seed()
         noise = self.draw_noise(N) if noise is None else noise
         points, inducing = self._noise(noise, N, self._num_sampled, training=True)
         points = self._by_layer(points, self._num_sampled, training=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import gpflow
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow import kernels
+from gpflow.keras import tf_keras
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, roots_hermitenorm
 from scipy.stats import norm
 
 import gpflow_deep as gd
+from gpflow_deep.likelihoods.monte_carlo import nodes_of_seed
 from gpflow_deep.models.importance import (
     AppendedLatents,
     ImportanceLatents,
@@ -317,6 +320,24 @@ def test_gradients_of_the_encoder_are_less_noisy_than_those_of_given_draws() -> 
 
 
 # ---------------------------------------------------------------- predictions
+
+
+def test_training_has_the_gradients_of_new_draws() -> None:
+    """The draws of a step are known beforehand, and are new all the same."""
+    point = X[:1], Y[:1]
+    model, twin = _model(), _model()
+    model.num_data = twin.num_data = 1
+    sgd = tf_keras.optimizers.SGD(1e-3)
+    gd.training.fit(model, point, steps=1, optimizer=sgd, seed=3, progress=False)
+    variables, noise = twin.trainable_variables, twin.draw_noise(1, seed=[3, 0])
+    gradients = []
+    for is_step in (True, False):
+        with tf.GradientTape() as tape, nodes_of_seed([3, 0]) if is_step else nullcontext():
+            bound = 1e-3 * twin.elbo(point, noise)
+        gradients.append(tape.gradient(bound, variables))
+    for after, before, own in zip(model.trainable_variables, variables, gradients[0], strict=True):
+        np.testing.assert_allclose(after, before + own, rtol=1e-7)
+    assert not all(np.allclose(own, other) for own, other in zip(*gradients, strict=True))
 
 
 def test_predictions_are_mixtures_over_the_prior_of_the_latent_variable() -> None:
