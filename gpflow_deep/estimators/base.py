@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from gpflow_deep.presets.registry import CONSTANT, EXACT
 from .ascent import Objectives
 from .calibration import left_out
 from .data import checked_data
-from .evidence import condition, fit_constant
+from .evidence import complete, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
@@ -220,6 +221,10 @@ class DeepGPEstimator(BaseEstimator):
         earlier = {member.name: member for member in before}
         of_labels: ExactGP | None = None
         objectives = Objectives()
+        everything = held_out and distinct_rows(
+            *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
+        )
+        completed: dict[str, FittedModel] = {}
 
         def fit(
             name: str,
@@ -263,6 +268,11 @@ class DeepGPEstimator(BaseEstimator):
             budget.spend(fitted.report["seconds"])
             if fitted.labels is not None:
                 of_labels = fitted.model
+            if everything is not None and name in EXACT:
+                # Here, so that the others have what time this leaves.
+                started = perf_counter()
+                completed[name] = self._given(everything, len(train.X), fitted)
+                budget.spend(perf_counter() - started)
             return fitted
 
         if deep and held_out is not None:
@@ -280,32 +290,34 @@ class DeepGPEstimator(BaseEstimator):
             tried = Candidate(shallow[0], density, fitted.report["seconds"], 1.0)
             chosen = [fitted], np.ones(1), [tried]
         self.members_, self.weights_, tried_families = chosen
-        if held_out is not None:
-            everything = distinct_rows(
-                *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
-            )
-            self.members_ = [
-                self._given(everything, len(train.X), member) for member in self.members_
-            ]
+        self.members_ = [completed.get(member.name, member) for member in self.members_]
         self.report_ = [asdict(candidate) for candidate in tried_families]
 
     def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
         """An exact GP needs no held-out rows any more: it takes them in without more training."""
-        if member.name not in EXACT:
-            return member
         known = int(member.report["rows"])
         # A forest of these may take as long as the whole fit before.
         seconds = None if self.time_limit is None else member.report["seconds"]
-        most = known if known < trained_on else None
         if member.name == CONSTANT:
-            model, errors = fit_constant(rows, member.settings, self.random_seed_, most, seconds)
-            return replace(member, model=model, errors=errors)
-        model = condition(member.name, member.model, rows, member.settings, self.random_seed_, most)
+            most = known if known < trained_on else None
+            constant = fit_constant(rows, member.settings, self.random_seed_, most, seconds)
+            return replace(member, model=constant[0], errors=constant[1])
+        if known < trained_on:  # and other rows would be no more
+            return member
+        model, errors = complete(
+            member.name,
+            member.model,
+            member.errors,
+            rows,
+            member.settings,
+            self.random_seed_,
+            seconds,
+        )
         labels = member.labels
         if labels is not None and labels.forest is not None:
             forest = grow_label_forest(left_out(model), labels.link, self.random_seed_, seconds)
             labels = labels._replace(forest=forest)
-        return replace(member, model=model, labels=labels)
+        return replace(member, model=model, errors=errors, labels=labels)
 
     def _settings(
         self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float

@@ -20,6 +20,8 @@ __all__ = ["Errors", "calibrate", "left_out", "predicted"]
 _FEWEST_ROWS = 100  # that a forest is grown on
 _TRIAL_ROWS = 3000  # by which its kind is chosen
 _LEAF, _LARGER_LEAF = 3, 10  # least rows of a leaf
+_PARTS = 5  # of a GP's own rows, each predicted from the others
+_ERRORS_OF_PREDICTIONS = 2.0  # standard ones, that they have to gain as inputs
 _CONSTANT = 1e-6  # what predictions that are all the same may differ by
 
 
@@ -35,6 +37,7 @@ class _Tried(NamedTuple):
     error: float  # of that
     kind: _Kind
     forest: ErrorForest
+    gains: np.ndarray  # of each row, [N]; NaN where no tree is there to tell
 
 
 class Errors(Protocol):
@@ -64,7 +67,10 @@ def left_out(model: ExactGP) -> Predicted:
     A GP's own rows, each observation predicted from all others: where a row is several, those at the same
     place and of the same target among them.
     """
-    residuals, variances = (np.asarray(array, np.float64) for array in model.leave_one_out())
+    num_rows = model.inputs.shape[0]
+    part = np.random.default_rng(0).permutation(num_rows) % min(_PARTS, num_rows)
+    left = (np.asarray(array, np.float64) for array in model.leave_parts_out(part))
+    residuals, variances, apart = left
     Y, weights = (np.asarray(v, np.float64) for v in (model.targets, model.weights))
     noise = float(model.likelihood.variance.numpy())
     of_function = np.maximum(variances - noise / weights[:, None], 0.0)
@@ -72,14 +78,15 @@ def left_out(model: ExactGP) -> Predicted:
     share = 1.0 / (1.0 + of_function * np.maximum(weights - 1.0, 0.0)[:, None] / noise)
     residuals = share * residuals
     X = np.asarray(model.inputs, np.float64)
-    return Predicted(X, Y - residuals, share * of_function + noise, residuals, weights)
+    variances = share * of_function + noise
+    return Predicted(X, Y - residuals, variances, residuals, weights, Y - apart)
 
 
 def predicted(model: ExactGP, rows: Rows) -> Predicted:
     """Other rows."""
     means, variances = (np.asarray(v, np.float64) for v in model.posterior().predict_y(rows.X))
     weights = rows.weights.astype(np.float64)
-    return Predicted(rows.X, means, variances[:, :1], rows.Y - means, weights)
+    return Predicted(rows.X, means, variances[:, :1], rows.Y - means, weights, means)
 
 
 def calibrate(
@@ -94,7 +101,8 @@ def calibrate(
     than a Gaussian's, or are of another size and shape here than there. All variances get the factor that is
     best for rows predicted from the others. Then a forest describes the errors by the inputs, or by these
     and the predictions, where rows that trees were not grown on are more likely so than by the same tails
-    everywhere, beyond what may be chance.
+    everywhere, beyond what may be chance. The predictions for new rows are others than those it was grown
+    beside: as inputs they have to gain two standard errors.
 
     :param model: whose variances are changed.
     :param rows: those to go by.
@@ -120,17 +128,17 @@ def calibrate(
         forest, densities = ErrorForest.grow(
             known.take(rows), **kind._asdict(), seed=seed, deadline=deadline
         )
-        there = ~np.isnan(densities)
-        gains, counts = (densities - usual[rows])[there], known.weights[rows][there]
-        mean = float(np.average(gains, weights=counts))
-        squares = np.average(np.square(gains - mean), weights=counts)
-        return _Tried(mean, float(np.sqrt(squares / len(gains))), kind, forest)
+        gains = densities - usual[rows]
+        return _Tried(*_mean_and_error(gains, known.weights[rows]), kind, forest, gains)
 
     tried: list[_Tried] = []
     with suppress(NoTimeError):
         tried.append(grow(_Kind(False, _LEAF), some))
         if np.ptp(known.means) > _CONSTANT:
-            tried.append(grow(_Kind(True, _LEAF), some))
+            beside = grow(_Kind(True, _LEAF), some)
+            gain, error = _mean_and_error(beside.gains - tried[0].gains, known.weights[some])
+            if gain > _ERRORS_OF_PREDICTIONS * error:
+                tried.append(beside)
         tried.append(grow(max(tried).kind._replace(leaf=_LARGER_LEAF), some))
         if len(some) < len(order):
             tried = [grow(max(tried).kind, order)]
@@ -138,6 +146,15 @@ def calibrate(
         return tails
     best = max(tried)
     return best.forest if best.gain > best.error else tails
+
+
+def _mean_and_error(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Of those that are there, the weighted mean and its standard error."""
+    there = ~np.isnan(values)
+    values, weights = values[there], weights[there]
+    mean = float(np.average(values, weights=weights))
+    squares = np.average(np.square(values - mean), weights=weights)
+    return mean, float(np.sqrt(squares / len(values)))
 
 
 def _scale(model: ExactGP, factor: float) -> float:

@@ -60,7 +60,7 @@ class ErrorForest(Forest):
         weights, errors = rows.weights, rows.residuals / np.sqrt(rows.variances)
         inputs = rows.X
         if predicted:
-            inputs = _beside_predictions(rows.X, rows.means, rows.variances)
+            inputs = _beside_predictions(rows.X, rows.means_apart, rows.variances)
 
         def make(seed: int) -> DecisionTreeRegressor:
             return DecisionTreeRegressor(min_samples_leaf=leaf, random_state=seed)

@@ -17,9 +17,17 @@ from gpflow_deep.presets.registry import CONSTANT
 
 from .ascent import Objective, Objectives, maximise
 from .calibration import Errors, calibrate, left_out, predicted
+from .error_forest import ErrorForest
 from .rows import Predicted, Rows
 
-__all__ = ["condition", "fit_constant", "fit_exact", "left_out_by_parts", "most_rows"]
+__all__ = [
+    "complete",
+    "condition",
+    "fit_constant",
+    "fit_exact",
+    "left_out_by_parts",
+    "most_rows",
+]
 
 _KERNELS = ("matern52", "matern32", "rbf")
 
@@ -199,10 +207,7 @@ def fit_exact(
         best = condition(name, best, rows, settings, seed, most_given)
     errors = None
     if settings.likelihood == "gaussian":
-        own = left_out(best)
-        if _is_few(best):
-            own = left_out_by_parts(best, own, _PARTS, seed, seconds, named(settings))
-        known = [own]
+        known = [_known(best, seed, seconds, named(settings))]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
         errors = calibrate(best, *known, seed=seed, forest=forest, seconds=seconds)
@@ -210,6 +215,44 @@ def fit_exact(
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
     return best, settings, errors
+
+
+def complete(
+    name: str,
+    model: ExactGP,
+    errors: Errors | None,
+    rows: Rows,
+    settings: Settings,
+    seed: int,
+    seconds: float | None = None,
+) -> tuple[ExactGP, Errors | None]:
+    """
+    The same GP given all rows, some of which it was not fitted to. A forest of its errors is grown again: it
+    knows where targets lie from the predictions of the GP that it was grown beside, and these change.
+
+    :param name: of the preset.
+    :param model: fitted to some of the rows.
+    :param errors: of its predictions.
+    :param rows: standardised.
+    :param settings: that it was built with.
+    :param seed: of the draw of rows, and of the forest.
+    :param seconds: that its fit was given.
+    """
+    whole = condition(name, model, rows, settings, seed)
+    if isinstance(errors, ErrorForest):
+        errors = calibrate(whole, _known(whole, seed, seconds), seed=seed)
+    return whole, errors
+
+
+def _known(
+    model: ExactGP,
+    seed: int,
+    seconds: float | None,
+    named: Callable[[ExactGP], Objective] | None = None,
+) -> Predicted:
+    """A GP's own rows, each predicted as if it had not been there."""
+    own = left_out(model)
+    return left_out_by_parts(model, own, _PARTS, seed, seconds, named) if _is_few(model) else own
 
 
 def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival:

@@ -21,6 +21,7 @@ class Labelled(NamedTuple):
 
     X: np.ndarray  # [N, D]
     probabilities: np.ndarray  # [N, C]
+    probabilities_apart: np.ndarray  # that know as little of the rows around, [N, C]
     variances: np.ndarray  # of the labels, [N, 1]
     codes: np.ndarray  # number of the class, [N]
     weights: np.ndarray  # how many observations each row is, [N]
@@ -69,7 +70,7 @@ class LabelForest(Forest):
         :raises NoTimeError: where the trees would not meet it.
         """
         rng = np.random.default_rng(seed)
-        inputs = np.hstack([rows.X, rows.probabilities]) if predicted else rows.X
+        inputs = np.hstack([rows.X, rows.probabilities_apart]) if predicted else rows.X
 
         def make(seed: int) -> DecisionTreeClassifier:
             return DecisionTreeClassifier(

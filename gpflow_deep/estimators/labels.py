@@ -214,8 +214,12 @@ def grow_label_forest(
     if len(known.X) < _FEWEST_ROWS:
         return None
     variances = np.broadcast_to(known.variances, known.means.shape)
-    before = Labels(link, None).probabilities(known.X, known.means, variances, seed % 2**16)
-    rows = Labelled(known.X, before, known.variances, _codes(known), known.weights)
+    linked = Labels(link, None)
+    before, apart = (
+        linked.probabilities(known.X, means, variances, seed % 2**16)
+        for means in (known.means, known.means_apart)
+    )
+    rows = Labelled(known.X, before, apart, known.variances, _codes(known), known.weights)
     small, large = _LEAVES
 
     def grow(predicted: bool, leaf: int) -> tuple[LabelForest, Gain]:

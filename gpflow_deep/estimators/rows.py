@@ -82,6 +82,11 @@ class Predicted(NamedTuple):
     variances: np.ndarray  # of one observation, [N, 1]
     residuals: np.ndarray  # [N, P]
     weights: np.ndarray  # [N]
+    means_apart: np.ndarray
+    """
+    Means that know as little of the rows around as of the row itself, [N, P]. A mean that only the row
+    itself was left out of tells its target, by what it lacks beside those of the rows around.
+    """
 
     def take(self, rows: np.ndarray) -> Predicted:
         """Some of the rows."""

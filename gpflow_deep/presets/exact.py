@@ -208,10 +208,27 @@ class ExactGP(MixturePredictor, GPModel, InternalDataTrainingLossMixin):
         Of each row predicted from all others: target minus mean [N, P], and the variance [N, 1] (Sundararajan
         & Keerthi 2001; Rasmussen & Williams 2006, Eqs. 5.10 to 5.12).
         """
-        scale, alpha = self._factorise()
-        inverse, weights = _invert(scale, alpha)
+        inverse, weights = _invert(*self._factorise())
         variances = 1.0 / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
         return variances * weights, variances
+
+    @tf.autograph.experimental.do_not_convert
+    def leave_parts_out(self, part: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        What :meth:`leave_one_out` returns, and target minus mean [N, P] where with each row its whole part is
+        left out: its block of the targets' precision solves for them.
+
+        :param part: the number of each row's part, [N].
+        """
+        inverse, weights = _invert(*self._factorise())
+        variances = 1.0 / tf.reduce_sum(tf.square(inverse), axis=0)[:, None]
+        order, residuals = np.argsort(part, kind="stable"), []
+        for rows in np.split(order, np.cumsum(np.bincount(part))[:-1]):
+            columns = tf.gather(inverse, rows, axis=1)
+            factor = cholesky(tf.matmul(columns, columns, transpose_a=True), _COVARIANCE, {})
+            residuals.append(tf.linalg.cholesky_solve(factor, tf.gather(weights, rows)))
+        apart = tf.gather(tf.concat(residuals, axis=0), np.argsort(order))
+        return variances * weights, variances, apart
 
 
 def _invert(scale: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -17,15 +17,16 @@ from gpflow_deep.estimators import DeepGPRegressor, load
 from gpflow_deep.estimators import error_forest as forest_module
 from gpflow_deep.estimators.calibration import calibrate, left_out, predicted
 from gpflow_deep.estimators.error_forest import ErrorForest
-from gpflow_deep.estimators.evidence import fit_constant, fit_exact
+from gpflow_deep.estimators.evidence import complete, fit_constant, fit_exact
 from gpflow_deep.estimators.rows import Predicted, Rows
 from gpflow_deep.estimators.tails import Tails
 from gpflow_deep.presets import get, recommended
+from gpflow_deep.presets.exact import ExactGP
 
 
 def _standard(X: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> Predicted:
     """Rows of which a standard normal was predicted."""
-    return Predicted(X, 0.0 * errors, np.ones((len(X), 1)), errors, weights)
+    return Predicted(X, 0.0 * errors, np.ones((len(X), 1)), errors, weights, 0.0 * errors)
 
 
 def _grown(
@@ -170,6 +171,53 @@ def test_a_forest_is_taken_where_errors_depend_on_inputs() -> None:
         assert isinstance(errors, kind)
 
 
+def test_predictions_do_not_tell_the_targets_that_they_were_left_out_of() -> None:
+    """
+    A mean that lacks a row tells its target to who knows the means around it: of nothing but noise a forest
+    of such means made predictions that were sure of themselves.
+    """
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        rows = Rows(rng.normal(size=(600, 3)), rng.normal(size=(600, 1)), np.ones(600))
+        settings = replace(recommended("gp", 600, 3), kernel="matern52")
+        model = get("gp").build(rows.X, rows.Y, settings, 0)
+        model.likelihood.variance.assign(1.0)
+        model.kernel.variance.assign(1e-3)
+        model.kernel.lengthscales.assign(np.full(3, 10.0))
+        known = left_out(model)
+        assert isinstance(calibrate(model, known, seed=0), Tails)
+        leaking = known._replace(means_apart=known.means)
+        assert isinstance(calibrate(model, leaking, seed=0), ErrorForest)
+
+
+def test_a_forest_is_grown_again_beside_a_gp_that_takes_in_more_rows() -> None:
+    """One of two values by a coin: the errors that it knows are those of the GP that it was grown beside."""
+    rng = np.random.default_rng(0)
+
+    def draw(N: int) -> Rows:
+        X = rng.uniform(-1, 1, size=(N, 2))
+        branch = rng.choice([-1.0, 1.0], size=(N, 1)) * (1.0 + X[:, :1])
+        return Rows(X, branch + 0.05 * rng.normal(size=(N, 1)), np.ones(N))
+
+    some, more, test = draw(400), draw(100), draw(2000)
+    rows = Rows(*map(np.concatenate, zip(some, more, strict=True)))
+    settings = replace(recommended("gp", 400, 2), kernel="matern32")
+    model = get("gp").build(some.X, some.Y, settings, 0)
+    model.likelihood.variance.assign(0.5)
+    errors = calibrate(model, left_out(model), seed=0)
+    assert isinstance(errors, ErrorForest)
+
+    def score(model: ExactGP, errors: ErrorForest) -> float:
+        mixture = errors.mixture(test.X, *(np.asarray(x) for x in model.predict_y(test.X)))
+        return float(np.mean(metrics.log_density(test.Y, *mixture)))
+
+    whole, grown = complete("gp", model, errors, rows, settings, seed=0)
+    assert whole.inputs.shape[0] == 500
+    assert score(whole, grown) > max(score(model, errors), score(whole, errors)) + 0.02
+    tails = Tails((1.0,), (1.0,))
+    assert complete("gp", model, tails, rows, settings, seed=0)[1] is tails
+
+
 def test_a_forest_that_takes_too_long_is_left_out() -> None:
     """Of a fit in next to no time; in time it is the one that there is without a limit."""
     rows = _rows(300, lambda x: np.where(x > 0, 0.5, 0.02))
@@ -186,7 +234,9 @@ def test_errors_that_the_predictions_tell_of() -> None:
     rng = np.random.default_rng(0)
     means, deviations = rng.normal(size=(1000, 1)), rng.uniform(0.5, 2.0, size=(1000, 1))
     residuals = deviations * np.exp(means) * rng.normal(size=(1000, 1))
-    rows = Predicted(rng.normal(size=(1000, 3)), means, deviations**2, residuals, np.ones(1000))
+    rows = Predicted(
+        rng.normal(size=(1000, 3)), means, deviations**2, residuals, np.ones(1000), means
+    )
     model, _ = fit_constant(_rows(100, np.ones_like), recommended("constant", 100, 2), seed=0)
     forest = calibrate(model, rows, seed=0)
     assert isinstance(forest, ErrorForest) and forest.predicted

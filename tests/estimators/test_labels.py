@@ -47,7 +47,7 @@ def _rules(N: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _labelled(N: int, seed: int) -> Labelled:
     X, y = _rules(N, seed)
     before = np.random.default_rng(seed).dirichlet(np.ones(3), N)
-    return Labelled(X, before, np.ones((N, 1)), y, np.ones(N))
+    return Labelled(X, before, before, np.ones((N, 1)), y, np.ones(N))
 
 
 @pytest.mark.parametrize("T", [1, 3])
@@ -197,7 +197,9 @@ def test_noise_leaves_what_was_there() -> None:
     rng = np.random.default_rng(0)
     before = rng.dirichlet(np.ones(3), 1000)
     codes = (before.cumsum(axis=1) < rng.uniform(size=(1000, 1))).sum(axis=1)
-    rows = Labelled(rng.normal(size=(1000, 4)), before, np.ones((1000, 1)), codes, np.ones(1000))
+    rows = Labelled(
+        rng.normal(size=(1000, 4)), before, before, np.ones((1000, 1)), codes, np.ones(1000)
+    )
     forest, judged = LabelForest.grow(rows, predicted=False, leaf=1, seed=0)
     assert judged.gain < 2.0 * judged.error
     assert forest.prior == 128.0

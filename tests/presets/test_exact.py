@@ -117,6 +117,20 @@ def test_each_row_predicted_from_the_others() -> None:
         np.testing.assert_allclose(variances[row], total[:1])
 
 
+def test_each_part_predicted_from_the_others() -> None:
+    rng = np.random.default_rng(3)
+    X, Y, weights = rng.normal(size=(12, 2)), rng.normal(size=(12, 2)), rng.uniform(1.0, 3.0, 12)
+    parts = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian(0.2)
+    model, part = ExactGP((X, Y), *parts, weights), rng.permutation(12) % 5
+    residuals, variances, apart = model.leave_parts_out(part)
+    for found, expected in zip((residuals, variances), model.leave_one_out(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for number in range(5):
+        own, others = part == number, part != number
+        known = ExactGP((X[others], Y[others]), *parts, weights[others])
+        np.testing.assert_allclose(apart[own], Y[own] - known.predict_f(X[own])[0])
+
+
 def test_a_prior_that_gives_way_to_long_lengthscales() -> None:
     """Below the median it is the normal one of the logarithm, above constant; where there is none, none."""
     X, Y = np.random.default_rng(0).normal(size=(2, 20, 3))
