@@ -225,8 +225,8 @@ def build_separate_layers(
     """
     Layers in which every GP has its own kernel and inducing inputs, with initial values after Bui et al.
     2016: zero mean functions; in the first layer inducing inputs by k-means, different ones for each GP, and
-    in higher ones within [-1, 1], where smooth functions of a lengthscale of 1 have their values. In the
-    first layer lengthscales are the square root of the number of inputs, for the median distance of the paper.
+    in higher ones within [-1, 1], where smooth functions of a lengthscale of 1 have their values. Those of
+    the first layer are the square root of the number of inputs, for the median distance of the paper.
 
     Hidden functions of variance 1 without a mean function have to be learned from nothing, which a moment
     matching model does well and a sampled one does not: :func:`build_layers` is for those.

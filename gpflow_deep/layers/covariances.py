@@ -140,7 +140,8 @@ def Kuf(inducing_variable: InducingVariables, kernel: Kernel, X: tf.Tensor) -> t
             return _stationary(fast.kernel, fast.profile, Z, X)
         if isinstance(kernel, MultioutputKernel) and type(inducing_variable) is InducingPoints:
             return tf.cast(_all_gps(kernel, inducing_variable.Z, own), dtype)
-        return tf.cast(_dense(gpflow.covariances.Kuf(inducing_variable, kernel, own)), dtype)
+        K = _dense(gpflow.covariances.Kuf(inducing_variable, kernel, own))
+        return tf.cast(_with_known(K, [-2], inducing_variable), dtype)
 
     return _of_each(covariance, inducing_variable, kernel)
 
@@ -161,6 +162,7 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
             K = _all_gps(kernel, inducing_variable.Z)
         else:
             K = _dense(gpflow.covariances.Kuu(inducing_variable, kernel, jitter=0.0))
+            K = _with_known(K, [-2, -1], inducing_variable)
         return _clear_of_rounding(K)
 
     K = _of_each(covariance, inducing_variable, kernel)
@@ -170,6 +172,21 @@ def Kuu(inducing_variable: InducingVariables, kernel: Kernel, jitter: float) -> 
 def _dense(K: tf.Tensor | tf.linalg.LinearOperator) -> tf.Tensor:
     """GPflow takes operators, too."""
     return K.to_dense() if isinstance(K, tf.linalg.LinearOperator) else K
+
+
+def _with_known(
+    K: tf.Tensor, axes: Sequence[int], inducing_variable: InducingVariables
+) -> tf.Tensor:
+    """Whose axes of inducing variables are as long as these know, where a user's covariance does not tell."""
+    shape = K.shape.as_list()
+    unknown = [axis for axis in axes if shape[axis] is None]
+    if unknown:
+        with tf.init_scope():  # eager, also while a function is being traced
+            M = int(inducing_variable.num_inducing)
+        for axis in unknown:
+            shape[axis] = M
+        K.set_shape(shape)
+    return K
 
 
 def _clear_of_rounding(K: tf.Tensor) -> tf.Tensor:

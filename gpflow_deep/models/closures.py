@@ -26,4 +26,15 @@ def over_batches(
 ) -> Callable[[], tf.Tensor]:
     """The loss of the next batch, at every call."""
     of_batch = compiled(loss) if compile else loss
-    return lambda: of_batch(next(batches))
+    in_graphs = isinstance(batches, (tf.data.Iterator, tf.distribute.DistributedIterator))
+
+    def of_next_batch() -> tf.Tensor:
+        if not in_graphs and not tf.executing_eagerly():
+            raise TypeError(
+                "data: expected iter(dataset) of a tf.data.Dataset where the closure is called in a compiled"
+                " function, which would take one batch of a Python iterator for all of its calls, got"
+                f" {type(batches).__name__}."
+            )
+        return of_batch(next(batches))
+
+    return of_next_batch

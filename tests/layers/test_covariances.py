@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
+from gpflow.keras import tf_keras
 from gpflow.kernels import Kernel, SquaredExponential, White
 
 from gpflow_deep.layers import covariances
@@ -143,3 +144,26 @@ def test_multi_output_kernels_have_a_covariance_each() -> None:
             np.testing.assert_allclose(Kuu[i], kernel(Z) + 1e-6 * np.eye(4), rtol=1e-12)
         variance = covariances.prior_variance(separate, tf.constant(X))
         np.testing.assert_allclose(variance, np.tile([1.3, 0.5], [7, 1]))
+
+
+class _OfNetwork(Kernel):
+    """A network's outputs in a kernel, as in GPflow's notebook; Keras takes matrices alone for its inputs."""
+
+    def __init__(self, input_dim: int) -> None:
+        super().__init__()
+        inputs = tf_keras.layers.InputLayer((input_dim,), dtype=tf.float64)
+        self.network = tf_keras.Sequential([inputs, tf_keras.layers.Dense(2, dtype=tf.float64)])
+        self.base = SquaredExponential()
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        return self.base.K(self.network(X), None if X2 is None else self.network(X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self.base.K_diag(self.network(X))
+
+
+@pytest.mark.parametrize("input_dim", [1, 2, 3, 4])
+def test_networks_in_kernels_take_any_number_of_inputs(input_dim: int) -> None:
+    kernel, inputs = _OfNetwork(input_dim), np.random.default_rng(0).normal(size=(3, 5, input_dim))
+    actual = covariances.batch_covariance(kernel, tf.constant(inputs))
+    np.testing.assert_allclose(actual[:, 0], [kernel(x) for x in inputs])

@@ -193,6 +193,25 @@ def _(iv: _OwnShared, kernel: SharedIndependent, X: tf.Tensor) -> tf.Tensor:
     return 0.5 * kernel.kernel(iv.inducing_variable.Z, X)
 
 
+class _Masked(InducingPoints):
+    """Points of which covariances are for those in use; how many is known once the code runs."""
+
+
+def _in_use(iv: _Masked) -> tf.Tensor:
+    return tf.boolean_mask(iv.Z, tf.reduce_all(tf.abs(iv.Z) < 100.0, axis=1))
+
+
+@gpflow.covariances.Kuu.register(_Masked, gpflow.kernels.Matern52)
+def _(iv: _Masked, kernel: gpflow.kernels.Matern52, *, jitter: float = 0.0) -> tf.Tensor:
+    points = _in_use(iv)
+    return kernel(points) + jitter * tf.eye(tf.shape(points)[0], dtype=tf.float64)
+
+
+@gpflow.covariances.Kuf.register(_Masked, gpflow.kernels.Matern52, object)
+def _(iv: _Masked, kernel: gpflow.kernels.Matern52, X: tf.Tensor) -> tf.Tensor:
+    return kernel(_in_use(iv), X)
+
+
 @gpflow.covariances.Kuu.register(_Features, _Projected)
 def _(iv: _Features, kernel: _Projected, *, jitter: float = 0.0) -> tf.Tensor:
     return kernel.base(iv.Z) + jitter * tf.eye(iv.num_inducing, dtype=tf.float64)
@@ -230,6 +249,20 @@ def test_covariances_that_a_user_registered_are_taken(name: str) -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
     Y = np.zeros((len(IMAGES), num_gps))
     np.testing.assert_allclose(model.elbo((IMAGES, Y)), svgp.elbo((IMAGES, Y)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["DeepGP", "FITCEPDeepGP", "SampledDeepGP"])
+def test_registered_covariances_may_be_of_as_many_points_as_the_code_finds(family: str) -> None:
+    layers = [GPLayer(gpflow.kernels.Matern52(), _Masked(Z.copy()), 1)]
+    model = getattr(gd.models, family)(layers, gpflow.likelihoods.Gaussian(0.1))
+    data = IMAGES, np.ones((len(IMAGES), 1))
+    closures = [
+        model.training_loss_closure(data, compile=compile, seed=0) for compile in (True, False)
+    ]
+    np.testing.assert_allclose(*(closure() for closure in closures))
+    np.testing.assert_allclose(
+        tf.function(model.predict_f)(IMAGES)[0], model.predict_f(IMAGES)[0], atol=1e-12
+    )
 
 
 def test_registered_covariances_may_be_operators() -> None:

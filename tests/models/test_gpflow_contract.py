@@ -86,6 +86,19 @@ def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
     assert_close(loss(), result.fun)
 
 
+@pytest.mark.parametrize("family", ["mean-field"])
+def test_a_compiled_step_takes_no_batches_of_a_python_iterator(model: DeepGPModel) -> None:
+    """It would ask for one while it is traced, and train on that for ever."""
+    batches = [(X[i : i + 5], Y[i : i + 5]) for i in range(4)]
+    for seed in (None, 0):
+        closure = model.training_loss_closure(iter(batches), seed=seed)
+        closure()
+        with pytest.raises(TypeError, match="data: expected iter.dataset. .* got list_iterator"):
+            tf.function(closure, autograph=False)()
+    own = tf.function(model.training_loss_closure(iter(tf.data.Dataset.from_tensors((X, Y)))))
+    assert np.isfinite(own())
+
+
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_a_seed_makes_the_closure_a_function_of_the_parameters(model: DeepGPModel) -> None:
     closure = model.training_loss_closure((X, Y), seed=3)
