@@ -177,7 +177,7 @@ COMMON: dict[str, Argument] = {
     **_one(12, "num_data"),
     **_one(4, "fan_in", "num_chains", "num_kept", "keep_every", "burn_in", "window"),
     **_one(0.5, "step_size", kind="positive"),
-    **_one(0.5, "momentum_decay", kind="share or none"),
+    **_one(0.5, "momentum_decay", "burn_in_share", kind="share or none"),
     **_one("variational", "observation_term", kind="choice"),
     **_one((2,), "hidden_dims", "hidden"),
     **_one([2, 3, 2], "dims"),
