@@ -25,7 +25,8 @@ def over_batches(
     loss: Callable[[Any], tf.Tensor], batches: Iterator[Any], compile: bool
 ) -> Callable[[], tf.Tensor]:
     """The loss of the next batch, at every call."""
-    of_batch = compiled(loss) if compile else loss
+    # The last batch of a pass is a smaller one; where sizes go on changing, one graph does for all of them.
+    of_batch = compiled(loss, reduce_retracing=True) if compile else loss
     in_graphs = isinstance(batches, (tf.data.Iterator, tf.distribute.DistributedIterator))
 
     def of_next_batch() -> tf.Tensor:

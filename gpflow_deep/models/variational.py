@@ -114,7 +114,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         r"""
         The evidence lower bound,
         :math:`\tfrac{N}{|B|} \sum_n \sum_s w_s E[\log p(y_n | f^L_{ns})] - KL`, with equal weights w unless
-        points travel by sites. It is the bound whatever training maximises.
+        points travel by sites. It is the bound whatever training maximises; a subclass's own is maximised in
+        its place, where divergences are not weighted.
 
         :param data: inputs [N, D] and targets [N, P].
         :param noise: the draws of :meth:`draw_noise`; drawn if not given. None where points travel by sites.
@@ -132,6 +133,9 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         :param tempering: factor of the divergence, [].
         """
         kl_weight = _weight(tempering) * _weight(self._kl_weight())
+        if not self.predictive_objective and isinstance(kl_weight, float) and kl_weight == 1.0:
+            # By its name, which a subclass may have given another meaning, as of GPflow's models.
+            return self.elbo(data) if noise is None else self.elbo(data, noise=noise)
         return self._objective(data, noise, self.predictive_objective, kl_weight)
 
     def _kl_weight(self) -> TensorType:

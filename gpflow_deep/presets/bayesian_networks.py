@@ -2,10 +2,7 @@
 Bayesian neural networks as in Ober & Aitchison 2021 for the studies: ReLU networks with each posterior and
 prior of their Tables 4 to 6, by names such as `bnn-global-inducing-scale`.
 
-Their setting is `--layers 3 --hidden-dim 50 --num-inducing 100 --num-samples 10 --steps 10000 --learning-rate
-0.01 --likelihood-variance 0.05`, at a constant rate and without early stopping: `--decay-rate 1
---validation-fraction 0`, with all the data in a batch. They weigh the divergences less at first, too, for how
-long they do not say: `--tempering-steps 2000`.
+Under names such as `ober2021-bnn-global-inducing-scale` they have that paper's sizes and training, too.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from .parts import learn_noise_slowly, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
-__all__ = ["bayesian_network"]
+__all__ = ["POSTERIORS_IN_WORDS", "PRIORS", "bayesian_network"]
 
 # Each unit has precisions of its own. The paper does not say so, but one for all units, which takes a
 # seventh of the time, stays far below its bounds (yacht: 0.16 after 10,000 steps; the paper has 0.74).
@@ -37,7 +34,7 @@ _POSTERIORS: dict[str, Any] = {
     "local-inducing": partial(LocalInducingWeights, precision="separate"),
     "global-inducing": partial(GlobalInducingWeights, precision="separate"),
 }
-_PRIORS = ("neal", "standard", "scale")
+PRIORS = ("neal", "standard", "scale")
 #: Local inducing points start as functions that know nothing of the data, of a variance in the hundreds under
 #: the standard prior. With little noise the first gradients are thousands of times those that come later, and
 #: Adam's running mean of squares keeps everything from moving for as many steps as are taken: so the noise
@@ -90,16 +87,16 @@ def bayesian_network(
     return model
 
 
-_POSTERIORS_IN_WORDS = {
+POSTERIORS_IN_WORDS = {
     "factorised": "factorised Gaussians over the weights",
     "local-inducing": "inducing points of each layer",
     "global-inducing": "global inducing points",
 }
 
 for _posterior in _POSTERIORS:
-    for _prior in _PRIORS:
+    for _prior in PRIORS:
         _build = partial(bayesian_network, posterior=_posterior, prior=_prior)
         _build.__doc__ = (
-            f"A ReLU network with {_POSTERIORS_IN_WORDS[_posterior]} and the prior {_prior!r}."
+            f"A ReLU network with {POSTERIORS_IN_WORDS[_posterior]} and the prior {_prior!r}."
         )
         register(f"bnn-{_posterior}-{_prior}")(_build)

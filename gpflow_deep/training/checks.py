@@ -12,7 +12,7 @@ __all__ = [
     "stream_to_model",
 ]
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
@@ -306,10 +306,21 @@ def has_own_loss(model: gpflow.models.BayesianModel) -> bool:
     )
     if any(getattr(method, "__func__", None) is not theirs for method, theirs in parts):
         return True
-    parameters = signature(model.maximum_log_likelihood_objective).parameters
-    return "noise" not in parameters and not any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
+    objectives = [model.maximum_log_likelihood_objective]
+    if has_own_bound(model):
+        objectives.append(model.elbo)
+    return not all(map(_takes_draws, objectives))
+
+
+def has_own_bound(model: gpflow.models.BayesianModel) -> bool:
+    """Whether a class of the user's has another bound than ours, which training then maximises."""
+    bound = getattr(type(model), "elbo", None)
+    return isinstance(model, VariationalDeepGPModel) and bound is not VariationalDeepGPModel.elbo
+
+
+def _takes_draws(objective: Callable[..., Any]) -> bool:
+    parameters = signature(objective).parameters.values()
+    return any(p.name == "noise" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def check_tempering(tempering: Any, model: gpflow.models.BayesianModel) -> None:
@@ -325,7 +336,8 @@ def check_tempering(tempering: Any, model: gpflow.models.BayesianModel) -> None:
         raise TypeError(
             f"tempering: expected gpflow_deep.training.Tempering, got {type(tempering).__name__}."
         )
-    if not isinstance(model, VariationalDeepGPModel) or has_own_loss(model):
+    is_ours = isinstance(model, VariationalDeepGPModel)
+    if not is_ours or has_own_loss(model) or has_own_bound(model):
         raise ValueError(
             f"tempering: expected None for {type(model).__name__}, whose objective takes no weight of the"
             f" divergences, got {tempering!r}."

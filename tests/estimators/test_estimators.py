@@ -117,7 +117,7 @@ def test_members_are_not_judged_by_rows_that_they_know() -> None:
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, size=(450, 3))
     y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=450)
-    weighted = DeepGPRegressor(time_limit=4, random_state=0)
+    weighted = DeepGPRegressor(steps=100, random_state=0)
     weighted.fit(X[:220], y[:220], sample_weight=np.full(220, 2.0))
     best = max(member["log_density"] for member in weighted.report_)
     own = weighted.log_density(X[220:], y[220:]).mean() + np.log(y[:220].std())

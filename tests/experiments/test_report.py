@@ -269,6 +269,7 @@ def test_published_values_are_well_formed() -> None:
     models = {entry.model for entry in find("naval", "interpolation", "test_log_likelihood")}
     networks = {model for model in models if model.startswith("bnn-")}
     assert len(networks) == 9 and networks < set(registry.names())
+    assert {f"ober2021-{name}" for name in networks} < set(registry.names())
     assert models - networks == {
         "stripes-and-arrow",
         "mean-field",

@@ -17,6 +17,7 @@ from gpflow.keras import tf_keras
 
 import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel
+from gpflow_deep.posteriors.mixture import Noise
 from tests.models.contract import (
     COMPILED_FAMILIES,
     FAMILIES,
@@ -48,6 +49,22 @@ def test_objective_and_loss(model: DeepGPModel) -> None:
     batches = iter(tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(20))
     for source, compiled in (((X, Y), True), ((X, Y), False), (batches, False)):
         assert_close(model.training_loss_closure(source, compile=compiled)(), -objective)
+
+
+def test_training_maximises_the_bound_that_a_subclass_overrides(model: DeepGPModel) -> None:
+    """As with GPflow's models, for a term of one's own; what trains for something else does so still."""
+    fix_draws(model)
+    loss = model.training_loss((X, Y))
+
+    class WithTerm(type(model)):  # type: ignore[misc]
+        def elbo(self, data: gpflow.base.RegressionData, **draws: Noise) -> tf.Tensor:
+            return super().elbo(data, **draws) - 1.5
+
+    model.__class__ = WithTerm
+    trains_for_the_bound = not getattr(model, "predictive_objective", True)
+    assert_close(model.training_loss((X, Y)), loss + 1.5 * trains_for_the_bound)
+    if trains_for_the_bound:
+        assert_close(model.training_loss_closure((X, Y))(), loss + 1.5)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +114,22 @@ def test_a_compiled_step_takes_no_batches_of_a_python_iterator(model: DeepGPMode
             tf.function(closure, autograph=False)()
     own = tf.function(model.training_loss_closure(iter(tf.data.Dataset.from_tensors((X, Y)))))
     assert np.isfinite(own())
+
+
+@pytest.mark.parametrize("family", ["stripes-and-arrow"])
+def test_batches_of_many_sizes_share_a_tracing(
+    model: DeepGPModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, traced, loss = list(range(5, 12)), [], model.training_loss
+
+    def counted(data: gpflow.base.RegressionData) -> tf.Tensor:
+        traced.append(data[0].shape[0])
+        return loss(data)
+
+    monkeypatch.setattr(model, "training_loss", counted)
+    closure = model.training_loss_closure(iter([(X[:size], Y[:size]) for size in sizes]))
+    losses = [closure() for _ in sizes]
+    assert np.isfinite(losses).all() and traced == [5, None]
 
 
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)

@@ -9,7 +9,7 @@ import tensorflow_probability as tfp
 
 from gpflow_deep import presets
 from gpflow_deep.kernels import StackedStationary
-from gpflow_deep.layers.bayesian import Activation
+from gpflow_deep.layers.bayesian import Activation, BayesianDense
 from gpflow_deep.presets import Settings, scheduled
 from gpflow_deep.training.chains import moving_chains
 
@@ -117,7 +117,12 @@ def test_the_papers_own_settings() -> None:
     assert chains.burn_in + havasi.keep_every * havasi.inducing_posterior.num_kept == steps
     free = 0.5 * np.log(0.0498 - 1e-6) / 5.0  # a tenth of the logarithm
     np.testing.assert_allclose(ober.likelihood.variance.unconstrained_variable, free)
-    for name in ("ober2021-global-inducing", "bui2016-dgp-2"):
+    network = presets.build("ober2021-bnn-local-inducing-scale", X, X[:, :1])
+    dense = [layer for layer in network.layers if isinstance(layer, BayesianDense)]
+    assert [layer.num_outputs for layer in dense] == [50, 50, 1]
+    settings = presets.get("ober2021-bnn-factorised-neal").settings()
+    assert (settings.num_samples, settings.steps, settings.tempering_steps) == (10, 10_000, 2000)
+    for name in ("ober2021-global-inducing", "ober2021-bnn-global-inducing-neal", "bui2016-dgp-2"):
         settings = presets.get(name).settings()
         assert (settings.decay_rate, settings.validation_fraction) == (1.0, 0.0)
     for name in ("ar1", "ar2", "ar2p", "ar2pp"):  # isotropic, of every GP its own

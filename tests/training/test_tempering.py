@@ -95,6 +95,21 @@ def test_in_limited_time_the_weight_rises_by_the_clock() -> None:
     assert 0.5 < (losses[-1] - free) / (full - free) <= 1.0
 
 
+class _WithTerm(gd.models.DeepGP):
+    """A term of the user's own, with the signature that GPflow's models have."""
+
+    def elbo(self, data: gpflow.base.RegressionData) -> tf.Tensor:
+        return super().elbo(data) - 1e6
+
+
+def test_a_bound_of_ones_own_is_maximised_and_not_tempered() -> None:
+    model = _deep_gp()
+    model.__class__ = _WithTerm
+    assert quiet_fit(model, steps=2).history["loss"][-1] > 0.9e6
+    with pytest.raises(ValueError, match="tempering: expected None for _WithTerm"):
+        quiet_fit(model, tempering=gd.training.Tempering())
+
+
 def test_what_cannot_be_tempered_is_refused() -> None:
     tempering = gd.training.Tempering()
     with pytest.raises(
