@@ -266,6 +266,10 @@ def test_published_values_are_well_formed() -> None:
     for entry in [*PUBLISHED, *PUBLISHED_SHARES]:
         assert entry.study in STUDIES and "Table" in entry.source
     assert all(0.0 < entry.value < 1.0 for entry in PUBLISHED_SHARES)
+    # Table 8 of Ober & Aitchison 2021, the RMSE of deep GPs.
+    found = find("protein", "interpolation", "rmse")
+    values = {(e.model, e.num_layers): (e.value, e.error) for e in found}
+    assert values["global-inducing", 2] == (4.08, 0.01) and len(values) == 8
     models = {entry.model for entry in find("naval", "interpolation", "test_log_likelihood")}
     networks = {model for model in models if model.startswith("bnn-")}
     assert len(networks) == 9 and networks < set(registry.names())
