@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpflow
 import numpy as np
 from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingPoints
@@ -33,12 +34,14 @@ class OrthogonalSVGP(DeepGP):
 
     :param kernel: any GPflow kernel of independent GPs.
     :param likelihood: any GPflow likelihood.
-    :param inducing_variable: inducing inputs [M, D], or ``InducingPoints`` of them.
+    :param inducing_variable: inducing inputs [M, D], or ``InducingPoints`` of them, of which a copy is
+        trained, or not, as they are.
     :param orthogonal_inducing_variable: inducing inputs [M2, D] of what remains of the GP given its values at
         the first ones.
     :param num_latent_gps: number of GPs.
     :param mean_function: zero by default.
     :param settings: ``num_data``, ``predictive_objective``, ``seed`` and ``name`` as for :class:`DeepGP`.
+    :raises ValueError: where the two sets have not as many columns, or one alone is to be trained.
     """
 
     def __init__(
@@ -64,4 +67,14 @@ class OrthogonalSVGP(DeepGP):
                 f" {orthogonal.shape}."
             )
         layer = GPLayer(kernel, np.concatenate([Z, orthogonal]), num_latent_gps, mean_function)
+        is_fixed = [
+            isinstance(given, InducingPoints) and not given.Z.trainable
+            for given in (inducing_variable, orthogonal_inducing_variable)
+        ]
+        if is_fixed[0] != is_fixed[1]:
+            raise ValueError(
+                "inducing_variable, orthogonal_inducing_variable: expected both trainable or neither, as one"
+                " parameter holds them, got one of each."
+            )
+        gpflow.set_trainable(layer.own_inducing_variable, not is_fixed[0])
         super().__init__([layer], likelihood, Orthogonal([layer], len(Z)), **settings)

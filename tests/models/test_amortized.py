@@ -121,6 +121,17 @@ def test_draws_have_the_moments_of_predictions(rule: str) -> None:
     np.testing.assert_allclose(draws.var(0), variance[:, 0], rtol=0.08)
 
 
+def test_orthogonal_points_that_are_fixed_stay_so() -> None:
+    parts = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1)
+    Z, O = (gpflow.inducing_variables.InducingPoints(rows) for rows in (X[:3], X[3:5]))
+    for points in (Z, O):
+        gpflow.set_trainable(points, False)
+    model = gd.models.OrthogonalSVGP(*parts, Z, O)
+    assert not model.layers[0].inducing_variable.Z.trainable
+    with pytest.raises(ValueError, match="expected both trainable or neither"):
+        gd.models.OrthogonalSVGP(*parts, Z, X[3:5])
+
+
 def test_orthogonal_points_are_an_svgp_with_independent_halves() -> None:
     """The same q by the dense factor, and by the residual kernel with explicit inverses."""
     Z, O = RNG.normal(size=(3, 2)), RNG.normal(size=(4, 2))
