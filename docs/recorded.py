@@ -148,27 +148,32 @@ _MINUTE = 60.0
 _UNSEEN = ("naval", "pumadyn32nm", "keggdirected")
 
 #: What the panel compares, as its files and its readers call it.
-_PEERS = {
+_NAMES = {
     "default": "our default",
     "gp": "exact GP",
     "svgp": "sparse GP",
+    "logistic": "logistic regression",
     "boosting": "gradient boosting",
+    "tuned-boosting": "boosting, tuned",
     "quantile-boosting": "boosting, quantiles",
+    "catboost": "CatBoost",
     "forest": "random forest",
     "ngboost": "NGBoost",
-}
-_GPS = {
-    "default": "our default",
-    "gp": "exact GP",
-    "svgp": "sparse GP",
     "gpflux": "GPflux",
     "gpytorch-deep-gp": "GPyTorch, deep GP",
     "gpytorch-dspp": "GPyTorch, DSPP",
 }
-_PRESETS = {"default": "our default"} | {
-    name: name for name in ("dspp", "mean-field", "stripes-and-arrow")
-}
-_CLASSIFIERS = {name: _PEERS[name] for name in ("default", "svgp", "boosting", "forest")}
+
+
+def _named(*methods: str) -> dict[str, str]:
+    return {method: _NAMES.get(method, method) for method in ("default", *methods)}
+
+
+_GPS_AND_TREES = "gp", "svgp", "tuned-boosting", "quantile-boosting", "catboost", "forest"
+_PEERS = _named(*_GPS_AND_TREES, "ngboost")
+_GPS = _named("gp", "svgp", "gpflux", "gpytorch-deep-gp", "gpytorch-dspp")
+_PRESETS = _named("dspp", "mean-field", "stripes-and-arrow")
+_CLASSIFIERS = _named("svgp", "logistic", "boosting", "catboost", "forest")
 
 
 def _group(dataset: str) -> str:
@@ -259,7 +264,7 @@ def panel_longer() -> str:
     ]
     names = ("our default, 1 minute", "exact GP, 1 minute", "sparse GP, 1 minute")
     twice = (title for name in names for title in (name, "5 minutes"))
-    peers = (_PEERS[name] for name, _ in columns[2 * len(names) :])
+    peers = (_NAMES[name] for name, _ in columns[2 * len(names) :])
     return _table(["data set", *twice, *peers], rows)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import gpflow
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import ExactGP
-from gpflow_deep.presets.registry import CONSTANT, EXACT
+from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 
 from .ascent import Objectives
 from .calibration import left_out
@@ -28,6 +29,7 @@ from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
 from .labels import grow_label_forest
 from .limits import limits_of
+from .logistic import fit_logistic
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
@@ -268,18 +270,21 @@ class DeepGPEstimator(BaseEstimator):
             budget.spend(fitted.report["seconds"])
             if fitted.labels is not None:
                 of_labels = fitted.model
-            if everything is not None and name in EXACT:
+            of_all = (*EXACT, LINEAR) if self._is_classifier() else EXACT
+            if everything is not None and name in of_all:
                 # Here, so that the others have what time this leaves.
                 started = perf_counter()
                 completed[name] = self._given(everything, len(train.X), fitted)
                 budget.spend(perf_counter() - started)
             return fitted
 
+        short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
         if deep and held_out is not None:
             chosen = select(shallow, deep, fit, train, held_out, budget, self._tell)
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not self._is_classifier():
-            short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and self._is_classifier()):
             names = shallow if short else [*shallow, deep]
+            if self._is_classifier():
+                names = [name for name in shallow if name not in EXACT]
             chosen = cross_validate(names, fit, train, self.random_seed_, self._tell)
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
@@ -296,6 +301,10 @@ class DeepGPEstimator(BaseEstimator):
     def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
         """An exact GP needs no held-out rows any more: it takes them in without more training."""
         known = int(member.report["rows"])
+        if member.name == LINEAR:
+            model = gpflow.utilities.deepcopy(member.model)
+            fit_logistic(model, rows, member.num_outputs, self.random_seed_)
+            return replace(member, model=model)
         # A forest of these may take as long as the whole fit before.
         seconds = None if self.time_limit is None else member.report["seconds"]
         if member.name == CONSTANT:

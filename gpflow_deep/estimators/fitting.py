@@ -15,7 +15,7 @@ import tensorflow as tf
 from gpflow_deep import training
 from gpflow_deep.presets import Settings, get, scheduled
 from gpflow_deep.presets.exact import ExactGP
-from gpflow_deep.presets.registry import CONSTANT, EXACT, SITES
+from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR, SITES
 from gpflow_deep.presets.settings import CLASSES
 
 from .ascent import Objectives
@@ -23,6 +23,7 @@ from .calibration import Errors, left_out
 from .evidence import fit_constant, fit_exact, left_out_by_parts, most_rows
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of
+from .logistic import fit_logistic
 from .rows import Rows
 from .starting import start_from_labels, take_over
 from .weighted import weighted_rows
@@ -110,6 +111,10 @@ def fit_family(
             grown = grow_label_forest(known, link, seed, seconds) if forest else None
             labels = Labels(link, grown)
         report = {"rows": int(model.inputs.shape[0])}
+    elif name == LINEAR and settings.likelihood in CLASSES:
+        model = preset.build(train.X, train.Y, settings, seed)
+        fit_logistic(model, train, num_outputs, seed)
+        report = {"rows": len(train.X)}
     else:
         if not preset.weights:
             train = train.repeated(name)

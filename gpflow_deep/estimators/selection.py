@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from gpflow_deep.numerics.factorisations import FactorisationError
-from gpflow_deep.presets.registry import CONSTANT, EXACT
+from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 from gpflow_deep.training import TrainingError
 
 from .fitted import FittedModel
@@ -23,8 +23,8 @@ __all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select
 _SHALLOW = {
     "gaussian": EXACT,
     "student-t": ("svgp",),
-    "bernoulli": ("svgp", "gp"),
-    "softmax": ("svgp", "gp"),
+    "bernoulli": ("svgp", "gp", LINEAR),
+    "softmax": ("svgp", "gp", LINEAR),
 }
 
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
@@ -149,7 +149,7 @@ def select(
     # Exact GPs first: others can start from them.
     for name in sorted(shallow, key=lambda name: name not in EXACT):
         attempt(name, "whole", time=_SHARE)
-    rivals = [name for name in shallow if name not in EXACT]
+    rivals = [name for name in shallow if name not in (*EXACT, LINEAR)]
     if not rivals:
         attempt(deep, "whole")
         if first := tried.fitted(deep):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .registry import EXACT, SITES, get
+from .registry import EXACT, LINEAR, SITES, get
 from .settings import CLASSES, Settings
 
 __all__ = ["recommended", "scheduled"]
@@ -27,7 +27,7 @@ _LATENT = frozenset({"latent-variable"})
 _STRUCTURED = frozenset({"svgp", "solve-gp", "mean-field", "stripes-and-arrow", "fully-coupled"})
 _FROM_NOISE = _STRUCTURED | {"global-inducing"}
 _ONE_LAYER = frozenset(
-    {"gp", "rough-gp", "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"}
+    {"gp", "rough-gp", LINEAR, "svgp", "solve-gp", "ppgpr", "fitc-gp", "sgp-avi", "idsgp"}
 )
 
 

@@ -14,7 +14,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     import numpy as np  # which the command line's help has no time for
 
-__all__ = ["CONSTANT", "EXACT", "Builder", "Preset", "build", "get", "names", "register"]
+__all__ = ["CONSTANT", "EXACT", "LINEAR", "Builder", "Preset", "build", "get", "names", "register"]
 
 Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 """
@@ -26,6 +26,7 @@ Builder = Callable[["np.ndarray", "np.ndarray", Settings, int], Any]
 """
 
 CONSTANT = "constant"
+LINEAR = "linear"
 #: The presets that are exact GPs.
 EXACT = ("gp", "rough-gp", CONSTANT)
 #: Those that travel by learned sites and are trained for their predictive density.
@@ -39,6 +40,7 @@ _FAMILIES = (
     "gpflow_deep.presets.fitc_ep",
     "gpflow_deep.presets.global_inducing",
     "gpflow_deep.presets.latent_variable",
+    "gpflow_deep.presets.linear",
     "gpflow_deep.presets.papers",
     "gpflow_deep.presets.sampled",
     "gpflow_deep.presets.structured",

@@ -1,0 +1,114 @@
+"""Logistic regression among the families for classes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gpflow_deep import presets
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
+from gpflow_deep.estimators.logistic import fit_logistic
+from gpflow_deep.estimators.rows import Rows
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("data", [load_breast_cancer, load_iris])
+def test_it_is_that_of_scikit_learn(data: object) -> None:
+    """Two classes by the probit that is nearest to the logistic function, three by the softmax."""
+    X, y = data(return_X_y=True)  # type: ignore[operator]
+    train_X, X, train_y, y = train_test_split(X, y, test_size=0.2, stratify=y, random_state=0)
+    theirs = make_pipeline(
+        StandardScaler(), LogisticRegressionCV(Cs=15, scoring="neg_log_loss", max_iter=1000)
+    )
+    expected = theirs.fit(train_X, train_y).predict_proba(X)
+    ours = DeepGPClassifier("linear", random_state=0).fit(train_X, train_y)
+    assert ours.report_[0]["weight"] == 1.0
+    found = ours.predict_proba(X)
+    assert log_loss(y, found) < log_loss(y, expected) + 0.01
+    assert np.mean(ours.predict(X) == theirs.predict(X)) > 0.98
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_functions_are_linear_and_as_probable_as_can_be(num_classes: int) -> None:
+    """The gradient of the penalised log-likelihood is zero for some penalty: it is along the weights."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    scores = X @ rng.normal(size=(3, num_classes)) + rng.gumbel(size=(300, num_classes))
+    Y = np.argmax(scores, axis=1)[:, None].astype(float)
+    likelihood = "bernoulli" if num_classes == 2 else "softmax"
+    settings = presets.Settings(likelihood=likelihood, num_layers=1)
+    model = presets.build("linear", X, Y, settings)
+    fit_logistic(model, Rows(X, Y, np.ones(300)), num_classes, 0)
+    F, variance = (array.numpy() for array in model.predict_f(X))
+    assert variance.max() < 1e-3
+    design = np.hstack([np.ones([300, 1]), X])
+    weights, misfit, *_ = np.linalg.lstsq(design, F, rcond=None)
+    assert misfit.max() < 1e-6
+    if num_classes == 2:
+        F = np.hstack([np.zeros([300, 1]), F * np.sqrt(8.0 / np.pi)])
+    probabilities = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
+    gradient = design.T @ (np.eye(num_classes)[Y[:, 0].astype(int)] - probabilities)
+    if num_classes == 2:
+        gradient = gradient[:, 1:]
+    else:
+        weights -= weights.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(gradient[0], 0.0, atol=0.05)  # the constant has no penalty
+    factors = gradient[1:] / weights[1:]
+    np.testing.assert_allclose(factors, factors.mean(), rtol=0.05, atol=0.05)
+    assert factors.mean() > 0.0
+
+
+def test_classes_that_no_row_has_are_improbable() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    settings = presets.Settings(likelihood="softmax", num_layers=1, num_classes=4)
+    for Y in (2.0 * (X[:, :1] > 0.0), np.full([60, 1], 3.0)):
+        model = presets.build("linear", X, Y, settings)
+        fit_logistic(model, Rows(X, Y, np.ones(60)), 4, 0)
+        probabilities = model.predict_y(X)[0].numpy()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-6)
+        if Y.max() == 2.0:
+            assert probabilities[:, [1, 3]].max() < 0.1
+            assert np.mean(np.argmax(probabilities, axis=1) == Y[:, 0]) > 0.9
+
+
+def test_the_default_for_classes_has_it_where_classes_are_apart_by_a_plane(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=20)
+    X = rng.normal(size=(2300, 20))
+    y = np.where(X @ w > 0.0, "above", "below")
+    fitted = DeepGPClassifier(time_limit=12, random_state=0).fit(X[:300], y[:300])
+    weights = {tried["name"]: tried["weight"] for tried in fitted.report_}
+    assert weights["linear"] > 0.5
+    assert log_loss(y[300:], fitted.predict_proba(X[300:])) < 0.12  # GPs alone: 0.17
+    fitted.save(tmp_path / "fit")
+    np.testing.assert_array_equal(
+        load(tmp_path / "fit").predict_proba(X[:9]), fitted.predict_proba(X[:9])
+    )
+
+
+def test_of_numbers_it_is_bayesian_linear_regression() -> None:
+    """Exact: as GPR with the same kernel and noise."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = X @ [1.0, -2.0] + 0.5 + 0.1 * rng.normal(size=40)
+    fitted = DeepGPRegressor("linear", steps=800, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match=re.escape("kernel: 'linear' has 'own' always")):
+        DeepGPRegressor("linear", steps=1, kernel="rbf", random_state=0).fit(X, y)
+    model, scaling = fitted.model_, fitted.scaling_
+    data = scaling.inputs(X), scaling.targets(y[:, None])
+    exact = gpflow.models.GPR(data, model.layers[0].kernel, None, model.likelihood.variance)
+    new = rng.normal(size=(5, 2))
+    for ours, theirs in zip(model.predict_f(new), exact.predict_f(new), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=0.02)
+    np.testing.assert_allclose(fitted.predict(X), y, atol=0.4)
