@@ -29,7 +29,7 @@ from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
 from .labels import grow_label_forest
 from .limits import limits_of
-from .logistic import fit_logistic
+from .logistic import fit_logistic, is_too_wide
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
@@ -42,6 +42,7 @@ _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed 
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
 _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
 _FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
+_AGAIN = 0.1  # of the time, for a linear member to take in the held-out rows
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
@@ -219,6 +220,8 @@ class DeepGPEstimator(BaseEstimator):
             enough = held_out is not None  # fewer rows are overfitted by a predictive objective
             predictive = enough and train.are_few_observations()
             shallow, deep = candidates(likelihood, predictive=predictive)
+            if is_too_wide(train.X.shape[1], num_outputs):
+                shallow = [name for name in shallow if name != LINEAR]
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         of_labels: ExactGP | None = None
@@ -303,7 +306,8 @@ class DeepGPEstimator(BaseEstimator):
         known = int(member.report["rows"])
         if member.name == LINEAR:
             model = gpflow.utilities.deepcopy(member.model)
-            fit_logistic(model, rows, member.num_outputs, self.random_seed_)
+            limit = None if self.time_limit is None else _AGAIN * self.time_limit
+            fit_logistic(model, rows, member.num_outputs, self.random_seed_, limit)
             return replace(member, model=model)
         # A forest of these may take as long as the whole fit before.
         seconds = None if self.time_limit is None else member.report["seconds"]

@@ -113,7 +113,7 @@ def fit_family(
         report = {"rows": int(model.inputs.shape[0])}
     elif name == LINEAR and settings.likelihood in CLASSES:
         model = preset.build(train.X, train.Y, settings, seed)
-        fit_logistic(model, train, num_outputs, seed)
+        fit_logistic(model, train, num_outputs, seed, seconds)
         report = {"rows": len(train.X)}
     else:
         if not preset.weights:

@@ -14,33 +14,48 @@ from gpflow_deep.models import DeepGP
 
 from .rows import Rows
 
-__all__ = ["fit_logistic"]
+__all__ = ["fit_logistic", "is_too_wide"]
 
-_FOLDS = 5
+_FOLDS, _FEWEST = 5, 200
 _PENALTIES = np.logspace(-4.0, 3.0, 15)  # inverse ones
-_MOST_NUMBERS = 4e6  # rows times inputs times classes that the penalty is chosen on
+# Rows times inputs times classes that the penalty is chosen on: a million take some two seconds. Functions then
+# are of up to ten times as many rows.
+_MOST_NUMBERS, _NUMBERS_A_SECOND, _MORE = 4e6, 3e5, 10
+_MOST_COVARIANCES = 3e7  # of inducing outputs: some gigabyte with temporaries
 _ITERATIONS = 500
 _DEVIATION = 1e-3  # of the whitened inducing outputs, which have to have one
 _PROBIT = np.sqrt(np.pi / 8.0)  # the logistic function of f is nearly the probit of so much of it
 _LACKING = 5.0  # how far the function of a class that no row has is below the lowest constant
 
 
-def fit_logistic(model: DeepGP, rows: Rows, num_classes: int, seed: int) -> None:
+def is_too_wide(num_inputs: int, num_classes: int) -> bool:
+    """Whether the covariances of the model, which are of no use here, would fill the memory."""
+    return num_classes * (num_inputs + 1) ** 2 > _MOST_COVARIANCES
+
+
+def fit_logistic(
+    model: DeepGP, rows: Rows, num_classes: int, seed: int, seconds: float | None = None
+) -> None:
     """
     Let the functions of a linear model be those of a logistic regression, with the penalty that is best in
-    cross-validation: the most probable ones. Averaged over their posterior's covariance they were less
-    likely on all of ten sets: what classes can be told apart by leaves the size of the functions open.
+    cross-validation: the most probable ones. Averaged over their posterior by Laplace's approximation they
+    were less likely on most sets, and by far where classes can be told apart, which leaves the size of the
+    functions open.
 
     :param model: of the preset "linear".
     :param rows: to train on, standardised.
     :param num_classes: of which some may have no row here.
     :param seed: of the folds, and of the rows where they are very many.
+    :param seconds: for it: less time is for fewer rows.
     """
+    limit = _MOST_NUMBERS if seconds is None else _NUMBERS_A_SECOND * seconds
+    most = max(int(min(limit, _MOST_NUMBERS) / (rows.X.shape[1] * num_classes)), _FEWEST)
+    rows = rows.take(np.random.default_rng(seed).permutation(len(rows.X))[: _MORE * most])
     codes = rows.Y[:, 0].astype(int)
     present, counts = np.unique(codes, return_counts=True)
     if len(present) < 2:
         return
-    coefficients, constants = _regression(rows, codes, int(counts.min()), seed)
+    coefficients, constants = _regression(rows, codes, int(counts.min()), most, seed)
     if num_classes == 2:
         values = _PROBIT * np.vstack([constants, constants + coefficients.T])
     else:
@@ -58,24 +73,23 @@ def fit_logistic(model: DeepGP, rows: Rows, num_classes: int, seed: int) -> None
 
 
 def _regression(
-    rows: Rows, codes: np.ndarray, fewest: int, seed: int
+    rows: Rows, codes: np.ndarray, fewest: int, most: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients [T, D] and constants [T]."""
+    """Coefficients [T, D] and constants [T], the penalty chosen on so many rows at most."""
     with warnings.catch_warnings():
         # Of defaults that will be others, and of penalties so small that it would go on.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return _quiet_regression(rows, codes, fewest, seed)
+        return _quiet_regression(rows, codes, fewest, most, seed)
 
 
 def _quiet_regression(
-    rows: Rows, codes: np.ndarray, fewest: int, seed: int
+    rows: Rows, codes: np.ndarray, fewest: int, most: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     options = {"max_iter": _ITERATIONS}
     chosen: dict[str, float] = {}
     if (folds := min(_FOLDS, fewest)) > 1:
-        most = max(int(_MOST_NUMBERS / (rows.X.shape[1] * (codes.max() + 1))), _FOLDS)
-        some = np.random.default_rng(seed).permutation(len(codes))[:most]
+        some = slice(most)  # they are in no order
         if np.unique(codes[some], return_counts=True)[1].min() >= folds:
             search = LogisticRegressionCV(
                 Cs=_PENALTIES,

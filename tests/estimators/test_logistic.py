@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpflow_deep import presets
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load, logistic
 from gpflow_deep.estimators.logistic import fit_logistic
 from gpflow_deep.estimators.rows import Rows
 
@@ -68,6 +68,40 @@ def test_functions_are_linear_and_as_probable_as_can_be(num_classes: int) -> Non
     assert factors.mean() > 0.0
 
 
+def test_the_time_is_kept_and_wide_data_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer rows in less time; a model of the inducing outputs' covariances where they fit in memory."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 4))
+    Y = (X[:, :1] + 0.5 * rng.normal(size=(5000, 1)) > 0.0).astype(float)
+    seen = []
+
+    class Counting(logistic.LogisticRegressionCV):  # type: ignore[misc]
+        def fit(self, X: np.ndarray, *rest: object) -> LogisticRegressionCV:
+            seen.append(len(X))
+            return super().fit(X, *rest)
+
+    monkeypatch.setattr(logistic, "LogisticRegressionCV", Counting)
+    settings = presets.Settings(likelihood="bernoulli", num_layers=1)
+    for seconds, expected in ((None, 5000), (0.01, 375), (1e-9, 200)):
+        model = presets.build("linear", X, Y, settings)
+        fit_logistic(model, Rows(X, Y, np.ones(5000)), 2, 0, seconds)
+        assert seen[-1] == expected
+        assert np.mean((model.predict_f(X)[0].numpy() > 0.0) == Y) > 0.8
+    assert logistic.is_too_wide(20_000, 2) and not logistic.is_too_wide(784, 10)
+
+
+@pytest.mark.parametrize("float_name", ["float32", "float64"])
+def test_weights_and_precision(float_name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + 0.3 * rng.normal(size=200) > 0.0
+    weights = np.where(rng.uniform(size=200) < 0.5, 1.0, 0.0)
+    options = dict(float=float_name, random_state=0, validation_fraction=0.0)
+    weighted = DeepGPClassifier("linear", **options).fit(X, y, sample_weight=weights)
+    kept = DeepGPClassifier("linear", **options).fit(X[weights > 0.0], y[weights > 0.0])
+    np.testing.assert_allclose(weighted.predict_proba(X), kept.predict_proba(X), atol=1e-4)
+
+
 def test_classes_that_no_row_has_are_improbable() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
@@ -87,7 +121,7 @@ def test_the_default_for_classes_has_it_where_classes_are_apart_by_a_plane(tmp_p
     w = rng.normal(size=20)
     X = rng.normal(size=(2300, 20))
     y = np.where(X @ w > 0.0, "above", "below")
-    fitted = DeepGPClassifier(time_limit=12, random_state=0).fit(X[:300], y[:300])
+    fitted = DeepGPClassifier(steps=100, random_state=0).fit(X[:300], y[:300])
     weights = {tried["name"]: tried["weight"] for tried in fitted.report_}
     assert weights["linear"] > 0.5
     assert log_loss(y[300:], fitted.predict_proba(X[300:])) < 0.12  # GPs alone: 0.17
