@@ -18,7 +18,7 @@ __all__ = ["fit_logistic", "is_too_wide"]
 
 _FOLDS, _FEWEST = 5, 200
 _PENALTIES = np.logspace(-4.0, 3.0, 15)  # inverse ones
-# Rows times inputs times classes that the penalty is chosen on: a million take some two seconds. Functions are
+# Rows times inputs times classes that the penalty is chosen on: a million take two seconds. Functions are
 # of up to ten times as many rows.
 _MOST_NUMBERS, _NUMBERS_A_SECOND, _MORE = 4e6, 3e5, 10
 _MOST_COVARIANCES = 3e7  # of inducing outputs: some gigabyte with temporaries
