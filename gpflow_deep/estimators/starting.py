@@ -60,7 +60,9 @@ def start_from_labels(
     """
     if not _can_start_as_sparse_gp(model, rows):
         return
-    labelled = rows._replace(Y=pseudo_targets(rows.Y, model.num_latent_gps, settings))
+    labels = pseudo_targets(rows.Y, model.num_latent_gps, settings)
+    # Frequencies are the mean function's.
+    labelled = rows._replace(Y=labels - np.average(labels, axis=0, weights=rows.weights))
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
     if exact is None:
         gaussian = replace(settings, likelihood="gaussian")

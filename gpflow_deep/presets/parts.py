@@ -10,7 +10,9 @@ import tensorflow_probability as tfp
 from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import Constant
 from gpflow.utilities import positive
+from scipy.stats import norm
 
 from gpflow_deep.layers import GPLayer, build_layers
 from gpflow_deep.numerics.bijectors import in_units_of
@@ -20,6 +22,7 @@ from .settings import Settings
 __all__ = [
     "ard_kernel",
     "build_gp_layers",
+    "class_frequencies",
     "compute_dtype",
     "initial_noise",
     "kernel_factory",
@@ -139,6 +142,21 @@ def likelihood_and_outputs(Y: np.ndarray, settings: Settings) -> tuple[Likelihoo
         return gpflow.likelihoods.Bernoulli(), 1
     num_classes = settings.num_classes or int(Y.max()) + 1
     return gpflow.likelihoods.Softmax(num_classes), num_classes
+
+
+def class_frequencies(Y: np.ndarray, num_outputs: int) -> Constant:
+    """
+    A mean function that says what classes are likely where nothing else is known: as many of each as in the
+    data, to begin with. A function that returns to zero says that all are alike.
+
+    :param Y: classes 0, 1, ... [N, 1].
+    :param num_outputs: GPs of the output layer, one for two classes.
+    """
+    counts = np.bincount(Y[:, 0].astype(int), minlength=max(num_outputs, 2)) + 0.5
+    shares = counts / counts.sum()
+    if num_outputs == 1:
+        return Constant(norm.ppf(shares[1:]))
+    return Constant(np.log(shares) - np.log(shares).mean())
 
 
 def learn_noise_slowly(likelihood: Likelihood, settings: Settings) -> Parameter | None:

@@ -12,9 +12,9 @@ import numpy as np
 from gpflow_deep import posteriors
 from gpflow_deep.models import DeepGP
 
-from .parts import build_gp_layers, compute_dtype, likelihood_and_outputs
+from .parts import build_gp_layers, class_frequencies, compute_dtype, likelihood_and_outputs
 from .registry import register
-from .settings import Settings
+from .settings import CLASSES, Settings
 
 __all__ = ["fully_coupled", "mean_field", "stripes_and_arrow", "svgp"]
 
@@ -22,6 +22,8 @@ __all__ = ["fully_coupled", "mean_field", "stripes_and_arrow", "svgp"]
 def _deep_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, posterior: Any) -> DeepGP:
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     layers = build_gp_layers(X, num_outputs, settings, seed)
+    if settings.likelihood in CLASSES:
+        layers[-1].mean_function = class_frequencies(Y, num_outputs)
     return DeepGP(
         layers,
         likelihood,

@@ -95,6 +95,23 @@ def test_what_lengthscales_are_learned_by(name: str, by_logarithms: bool) -> Non
             np.testing.assert_allclose(kernel.lengthscales, np.full(2, 2**0.5))
 
 
+@pytest.mark.parametrize("name", ["svgp", "mean-field"])
+def test_what_nothing_is_known_of_has_the_frequencies_of_the_classes(name: str) -> None:
+    """A function that returned to zero would say that all are alike."""
+    X = np.linspace(-1.0, 1.0, 50)[:, None]
+    for codes, likelihood in (
+        (np.arange(50) < 5, "bernoulli"),
+        (np.arange(50) % 10 // 4, "softmax"),
+    ):
+        Y = codes.astype(float)[:, None]
+        settings = Settings(num_layers=1, num_inducing=8, likelihood=likelihood)
+        model = presets.build(name, X, Y, settings)
+        model.layers[0].kernel.variance.assign(1e-6)
+        expected = np.bincount(codes.astype(int)) / 50
+        found = model.predict_y(X + 100.0)[0].numpy()
+        np.testing.assert_allclose(found - expected[-found.shape[1] :], 0.0, atol=0.02)
+
+
 def test_the_papers_own_settings() -> None:
     lindinger = presets.get("lindinger2020-stripes-and-arrow")
     assert lindinger.settings() == Settings(num_layers=3, hidden_scale=1e-5)
