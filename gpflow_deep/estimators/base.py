@@ -283,12 +283,16 @@ class DeepGPEstimator(BaseEstimator):
 
         short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
         if deep and held_out is not None:
-            chosen = select(shallow, deep, fit, train, held_out, budget, self._tell)
+            chosen = select(
+                shallow, deep, fit, train, held_out, budget, self._tell, self._is_classifier()
+            )
         elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and self._is_classifier()):
             names = shallow if short else [*shallow, deep]
             if self._is_classifier():
                 names = [name for name in shallow if name not in EXACT]
-            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell)
+            chosen = cross_validate(
+                names, fit, train, self.random_seed_, self._tell, self._is_classifier()
+            )
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None

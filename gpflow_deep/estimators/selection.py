@@ -31,7 +31,10 @@ _SHORT = 0.25  # share of the steps that tells whether a family is worth the res
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
-_LEVEL = 4.0  # of which an e-th is for a member that is a fourth of a nat behind
+_BEHIND = 0.25  # nats, of which an e-th is for a member that is so far behind;
+_BEHIND_OF_CLASSES = (
+    0.25  # of classes a share of the best member's log loss, which may be next to nothing
+)
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
@@ -118,6 +121,7 @@ def select(
     held_out: Rows,
     budget: Budget,
     tell: Callable[[str], None],
+    of_classes: bool = False,
 ) -> Mixed:
     """
     Fit the single-layer families, and the deep one with all the time that is left, or, if one of the others
@@ -134,10 +138,11 @@ def select(
     :param held_out: rows to judge by.
     :param budget: what the fits have left.
     :param tell: takes lines on what is being done.
+    :param of_classes: whether densities are probabilities.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
-    tried = _Tried(held_out, tell)
+    tried = _Tried(held_out, tell, of_classes)
 
     def attempt(name: str, label: str, **options: Any) -> None:
         def scored() -> tuple[FittedModel, np.ndarray]:
@@ -183,6 +188,7 @@ def cross_validate(
     rows: Rows,
     seed: int,
     tell: Callable[[str], None],
+    of_classes: bool = False,
 ) -> Mixed:
     """
     Where rows are too few to hold any out: all of them in turn, a quarter at a time. The families are then
@@ -193,11 +199,12 @@ def cross_validate(
     :param rows: to train on.
     :param seed: of the folds.
     :param tell: takes lines on what is being done.
+    :param of_classes: whether densities are probabilities.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
     fold = folds(rows, _FOLDS, seed)
-    tried = _Tried(rows, tell)
+    tried = _Tried(rows, tell, of_classes)
     to_come = len(names) * (_FOLDS + 1)
     for name in names:
 
@@ -220,13 +227,15 @@ def cross_validate(
     return tried.mixed()
 
 
-def _nearer_to_all(weights: np.ndarray, means: np.ndarray, num_rows: float) -> np.ndarray:
+def _nearer_to_all(
+    weights: np.ndarray, means: np.ndarray, num_rows: float, behind: float = _BEHIND
+) -> np.ndarray:
     """
     What some rows say of weights, as if so many more had spoken for nearly equal ones of all that have any:
     of few rows they say little, and too much good of what was trained until it was best on them. What is far
     behind in its mean log density has next to nothing of those.
     """
-    level = np.where(weights > 0.0, np.exp(_LEVEL * (means - means.max())), 0.0)
+    level = np.where(weights > 0.0, np.exp((means - means.max()) / behind), 0.0)
     more = _EQUAL_ROWS * level / level.sum()
     return (num_rows * weights + more) / (num_rows + _EQUAL_ROWS)
 
@@ -234,8 +243,8 @@ def _nearer_to_all(weights: np.ndarray, means: np.ndarray, num_rows: float) -> n
 class _Tried:
     """What has been fitted, with the log densities of the rows to judge by."""
 
-    def __init__(self, judged: Rows, tell: Callable[[str], None]) -> None:
-        self._judged, self._tell = judged, tell
+    def __init__(self, judged: Rows, tell: Callable[[str], None], of_classes: bool = False) -> None:
+        self._judged, self._tell, self._of_classes = judged, tell, of_classes
         self._fits: dict[str, tuple[list[FittedModel], np.ndarray]] = {}
         self._failed: dict[str, Candidate] = {}
 
@@ -296,7 +305,10 @@ class _Tried:
         weights = np.zeros(len(taken))
         weights[taken] = stacking_weights(densities[:, taken], self._judged.weights)
         means = np.average(densities, axis=0, weights=self._judged.weights)
-        weights = _nearer_to_all(weights, means, float(np.sum(self._judged.weights)))
+        behind = _BEHIND
+        if self._of_classes:
+            behind = max(_BEHIND_OF_CLASSES * -float(means[taken].max()), _LEAST)
+        weights = _nearer_to_all(weights, means, float(np.sum(self._judged.weights)), behind)
         constant = np.array([name == CONSTANT for name in self._fits])
         weights = np.where(constant, np.maximum(weights, _LEAST), weights)
         weights /= weights.sum()

@@ -148,6 +148,21 @@ def test_the_constant_keeps_a_thousandth_for_rows_unlike_all_before() -> None:
     np.testing.assert_allclose([c.weight for c in candidates], [*weights, 0.0])
 
 
+def test_of_classes_told_nearly_for_sure_a_small_gap_is_far() -> None:
+    """A tenth of a nat is next to nothing of a density, and of a log loss of 0.05 twice what there is."""
+    rows = Rows(np.zeros([50, 1]), np.zeros([50, 1]), np.ones(50))
+    unsure = np.arange(50) < 2  # where the first is less likely than the second
+    densities = np.where(unsure, [[-1.0], [-0.3]], [[-0.01], [-0.13]])
+    alone = stacking_weights(densities.T)[1]
+    for of_classes, kept in ((False, np.exp(-4.0 * (0.1368 - 0.0496))), (True, np.exp(-7.03))):
+        tried = _Tried(rows, lambda line: None, of_classes)
+        for name, density in zip(("good", "behind"), densities, strict=True):
+            tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
+        share = tried.mixed()[1][1]
+        np.testing.assert_allclose(share, 0.5 * (alone + kept / (1.0 + kept)), atol=2e-3)
+    assert 0.01 < alone < 0.3
+
+
 def test_of_few_rows_what_is_nearly_as_good_counts_nearly_as_much() -> None:
     """The second is ahead on three rows of ten by what it is behind on others, nearly."""
     ahead = np.arange(50) % 10 < 3
