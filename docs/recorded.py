@@ -171,6 +171,8 @@ def _named(*methods: str) -> dict[str, str]:
 
 _GPS_AND_TREES = "gp", "svgp", "tuned-boosting", "quantile-boosting", "catboost", "forest"
 _PEERS = _named(*_GPS_AND_TREES, "ngboost")
+#: That the sets of a table of their own were run with.
+_FEWER_PEERS = _named("gp", "svgp", "boosting", "quantile-boosting", "forest", "ngboost")
 _GPS = _named("gp", "svgp", "gpflux", "gpytorch-deep-gp", "gpytorch-dspp")
 _PRESETS = _named("dspp", "mean-field", "stripes-and-arrow")
 _CLASSIFIERS = _named("svgp", "logistic", "boosting", "catboost", "forest")
@@ -218,9 +220,9 @@ def panel_of(group: str) -> str:
     """Log density, CRPS and RMSE, a line a set and score."""
     rows = []
     for label, metric in (("log density", "log_density"), ("CRPS", "crps"), ("RMSE", "rmse")):
-        for dataset, row in zip(*panel(metric, group=group)):
+        for dataset, row in zip(*panel(metric, _FEWER_PEERS, group=group)):
             rows.append([f"{dataset}, {label}", *(f"{score:.3g}" for score in row)])
-    return _table(["data set", *_PEERS.values()], rows)
+    return _table(["data set", *_FEWER_PEERS.values()], rows)
 
 
 def panel_summary(peers: dict[str, str] = _PEERS) -> str:
