@@ -90,7 +90,8 @@ def _quiet_regression(
     chosen: dict[str, float] = {}
     if (folds := min(_FOLDS, fewest)) > 1:
         some = slice(most)  # they are in no order
-        if np.unique(codes[some], return_counts=True)[1].min() >= folds:
+        counts = np.unique(codes[some], return_counts=True)[1]
+        if len(counts) == len(np.unique(codes)) and counts.min() >= folds:
             search = LogisticRegressionCV(
                 Cs=_PENALTIES,
                 cv=StratifiedKFold(folds, shuffle=True, random_state=seed),

@@ -90,6 +90,20 @@ def test_the_time_is_kept_and_wide_data_are_left_out(monkeypatch: pytest.MonkeyP
     assert logistic.is_too_wide(20_000, 2) and not logistic.is_too_wide(784, 10)
 
 
+def test_a_class_that_the_rows_for_the_penalty_lack() -> None:
+    """One row of a hundred: of 200 there may be none."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1900, 2))
+    Y = (np.arange(1900) < 19).astype(float)[:, None]
+    X[:19] += 3.0
+    settings = presets.Settings(likelihood="bernoulli", num_layers=1)
+    for seed in range(12):
+        model = presets.build("linear", X, Y, settings)
+        fit_logistic(model, Rows(X, Y, np.ones(1900)), 2, seed, seconds=1e-9)
+        f = model.predict_f(X)[0].numpy()[:, 0]
+        assert np.median(f[:19]) > np.median(f[19:]) + 1.0
+
+
 @pytest.mark.parametrize("float_name", ["float32", "float64"])
 def test_weights_and_precision(float_name: str) -> None:
     rng = np.random.default_rng(0)
