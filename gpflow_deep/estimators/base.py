@@ -307,10 +307,7 @@ class DeepGPEstimator(BaseEstimator):
         self.report_ = [asdict(candidate) for candidate in tried_families]
 
     def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
-        """
-        An exact GP needs no held-out rows any more: it takes them in without more training. So does a linear
-        model of classes, whose training takes no time.
-        """
+        """An exact GP takes in held-out rows without more training, a linear model of classes in no time."""
         known = int(member.report["rows"])
         if member.name == LINEAR:
             model = gpflow.utilities.deepcopy(member.model)

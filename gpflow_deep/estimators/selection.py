@@ -31,10 +31,9 @@ _SHORT = 0.25  # share of the steps that tells whether a family is worth the res
 _SHARE = 0.2  # of the time that is left, for every fit but the last
 _FOLDS = 4
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
-_BEHIND = 0.25  # nats, of which an e-th is for a member that is so far behind;
-_BEHIND_OF_CLASSES = (
-    0.25  # of classes a share of the best member's log loss, which may be next to nothing
-)
+# Of which an e-th is for a member that is so many nats behind; of classes such a share of the best one's log
+# loss, which may be next to nothing.
+_BEHIND, _BEHIND_OF_CLASSES = 0.25, 0.25
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
