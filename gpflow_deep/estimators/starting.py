@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow.kernels import Stationary
+from gpflow.mean_functions import Constant, Zero
 from scipy.linalg import solve_triangular
 
-from gpflow_deep.posteriors import MeanField
+from gpflow_deep.posteriors import MeanField, Orthogonal
 from gpflow_deep.presets import Settings
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.parts import pseudo_targets
@@ -61,8 +63,11 @@ def start_from_labels(
     if not _can_start_as_sparse_gp(model, rows):
         return
     labels = pseudo_targets(rows.Y, model.num_latent_gps, settings)
-    # Frequencies are the mean function's.
-    labelled = rows._replace(Y=labels - np.average(labels, axis=0, weights=rows.weights))
+    mean_function = model.layers[-1].mean_function
+    if isinstance(mean_function, Constant) and not isinstance(mean_function, Zero):
+        # It has the frequencies.
+        labels = labels - np.average(labels, axis=0, weights=rows.weights)
+    labelled = rows._replace(Y=labels)
     some = np.random.default_rng(seed).permutation(len(rows.X))[:_LABELLED_ROWS]
     if exact is None:
         gaussian = replace(settings, likelihood="gaussian")
@@ -86,8 +91,12 @@ def start_from_labels(
 
 
 def _can_start_as_sparse_gp(model: Any, rows: Rows) -> bool:
-    return isinstance(getattr(model, "inducing_posterior", None), MeanField) and all(
-        layer.input_dim == rows.X.shape[1] for layer in model.layers
+    q = getattr(model, "inducing_posterior", None)
+    # Orthogonal inducing points have not all covariances of that GP's.
+    takes_any = isinstance(q, MeanField) and not isinstance(q, Orthogonal)
+    return takes_any and all(
+        isinstance(layer.kernel, Stationary) and layer.input_dim == rows.X.shape[1]
+        for layer in model.layers
     )
 
 

@@ -394,6 +394,25 @@ def test_models_of_classes_start_from_an_exact_gp_of_the_labels(num_classes: int
             assert float(model.elbo((rows.X, rows.Y))) < bound
 
 
+@pytest.mark.parametrize("name", ["lindinger2020-mean-field", "svgp"])
+def test_models_of_classes_begin_near_their_frequencies(name: str) -> None:
+    """Whether their mean function has them, or the function that they start with has to."""
+    X = np.random.default_rng(0).normal(size=(150, 2))
+    options: dict[str, Any] = dict(num_layers=1, steps=1, num_inducing=20, random_state=0)
+    fitted = DeepGPClassifier(name, **options).fit(X, X[:, 0] > 1.0)
+    assert fitted.predict_proba(X)[:, 1].mean() < 0.3
+
+
+@pytest.mark.parametrize("name", ["solve-gp", "lindinger2020-mean-field"])
+def test_models_that_cannot_start_as_a_sparse_gp_are_trained_all_the_same(name: str) -> None:
+    """Of covariances that orthogonal inducing points have not, or with kernels that are sums."""
+    X = np.random.default_rng(0).normal(size=(150, 2))
+    as_wide = {"hidden_dim": 2}  # as the inputs
+    options: dict[str, Any] = dict(steps=2, num_inducing=10, random_state=0, settings=as_wide)
+    fitted = DeepGPClassifier(name, **options).fit(X, X[:, 0] > 0.0)
+    assert np.isfinite(fitted.predict_proba(X)).all()
+
+
 def test_deep_models_start_as_the_sparse_approximation_of_an_exact_gp() -> None:
     """Of one layer: the bound is that of GPflow's SGPR. Of two: predictions are near the exact GP's."""
     X, y = _data(200)
