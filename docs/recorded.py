@@ -169,8 +169,9 @@ def _named(*methods: str) -> dict[str, str]:
     return {method: _NAMES.get(method, method) for method in ("default", *methods)}
 
 
-_GPS_AND_TREES = "gp", "svgp", "tuned-boosting", "quantile-boosting", "catboost", "forest"
-_PEERS = _named(*_GPS_AND_TREES, "ngboost")
+_PEERS = _named(
+    *("gp", "svgp", "tuned-boosting", "quantile-boosting", "catboost", "forest", "ngboost")
+)
 #: That the sets of a table of their own were run with.
 _FEWER_PEERS = _named("gp", "svgp", "boosting", "quantile-boosting", "forest", "ngboost")
 _GPS = _named("gp", "svgp", "gpflux", "gpytorch-deep-gp", "gpytorch-dspp")

@@ -213,7 +213,8 @@ class DeepGPEstimator(BaseEstimator):
         rounding: float,
         budget: Budget,
     ) -> None:
-        likelihood = self._likelihood()
+        likelihood, classes = self._likelihood(), self._is_classifier()
+        of_all = (*EXACT, LINEAR) if classes else EXACT
         shallow: Sequence[str] = [self.model]
         deep = ""
         if self.model == "auto":
@@ -273,7 +274,6 @@ class DeepGPEstimator(BaseEstimator):
             budget.spend(fitted.report["seconds"])
             if fitted.labels is not None:
                 of_labels = fitted.model
-            of_all = (*EXACT, LINEAR) if self._is_classifier() else EXACT
             if everything is not None and name in of_all:
                 # Here, so that the others have what time this leaves.
                 started = perf_counter()
@@ -283,17 +283,13 @@ class DeepGPEstimator(BaseEstimator):
 
         short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
         if deep and held_out is not None:
-            chosen = select(
-                shallow, deep, fit, train, held_out, budget, self._tell, self._is_classifier()
-            )
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and self._is_classifier()):
+            chosen = select(shallow, deep, fit, train, held_out, budget, self._tell, classes)
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and classes):
             names = shallow if short else [*shallow, deep]
-            if self._is_classifier():
+            if classes:
                 # The linear one first, which leaves most of its time to the other.
                 names = [name for name in reversed(shallow) if name not in EXACT]
-            chosen = cross_validate(
-                names, fit, train, self.random_seed_, self._tell, self._is_classifier()
-            )
+            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell, classes)
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None

@@ -52,10 +52,10 @@ def fit_logistic(
     most = max(int(min(limit, _MOST_NUMBERS) / (rows.X.shape[1] * num_classes)), _FEWEST)
     rows = rows.take(np.random.default_rng(seed).permutation(len(rows.X))[: _MORE * most])
     codes = rows.Y[:, 0].astype(int)
-    present, counts = np.unique(codes, return_counts=True)
+    present = np.unique(codes)
     if len(present) < 2:
         return
-    coefficients, constants = _regression(rows, codes, int(counts.min()), most, seed)
+    coefficients, constants = _regression(rows, codes, most, seed)
     if num_classes == 2:
         values = _PROBIT * np.vstack([constants, constants + coefficients.T])
     else:
@@ -73,25 +73,20 @@ def fit_logistic(
 
 
 def _regression(
-    rows: Rows, codes: np.ndarray, fewest: int, most: int, seed: int
+    rows: Rows, codes: np.ndarray, most: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients [T, D] and constants [T], the penalty chosen on so many rows at most."""
+    options = {"max_iter": _ITERATIONS}
+    chosen: dict[str, float] = {}
+    some = slice(most)  # they are in no order
+    present, counts = np.unique(codes, return_counts=True)
+    folds = min(_FOLDS, int(counts.min()))
+    fewest = min(np.sum(codes[some] == code) for code in present)
     with warnings.catch_warnings():
         # Of defaults that will be others, and of penalties so small that it would go on.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return _quiet_regression(rows, codes, fewest, most, seed)
-
-
-def _quiet_regression(
-    rows: Rows, codes: np.ndarray, fewest: int, most: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    options = {"max_iter": _ITERATIONS}
-    chosen: dict[str, float] = {}
-    if (folds := min(_FOLDS, fewest)) > 1:
-        some = slice(most)  # they are in no order
-        counts = np.unique(codes[some], return_counts=True)[1]
-        if len(counts) == len(np.unique(codes)) and counts.min() >= folds:
+        if 1 < folds <= fewest:
             search = LogisticRegressionCV(
                 Cs=_PENALTIES,
                 cv=StratifiedKFold(folds, shuffle=True, random_state=seed),
@@ -100,5 +95,5 @@ def _quiet_regression(
             )
             search.fit(rows.X[some], codes[some], rows.weights[some])
             chosen = {"C": float(np.ravel(search.C_)[0])}
-    found = LogisticRegression(**chosen, **options).fit(rows.X, codes, rows.weights)
+        found = LogisticRegression(**chosen, **options).fit(rows.X, codes, rows.weights)
     return found.coef_.astype(np.float64), found.intercept_.astype(np.float64)
