@@ -126,6 +126,10 @@ class AmortizedDeepGP(VariationalDeepGPModel):
     def _passage(self, prepared: tuple[()], full_output_cov: bool = False) -> _Inferred:
         return _Inferred(self.amortization, self._log_weights)
 
+    def _trained_divergence(self, prepared: tuple[()], passage: Passage) -> tf.Tensor:
+        # Not by `prior_kl`, which is of some points here.
+        return self._divergence(prepared, passage)
+
     def _divergence(self, prepared: tuple[()], passage: Passage) -> tf.Tensor:
         assert isinstance(passage, _Inferred)
         return tf.reduce_mean(tf.add_n(passage.divergences))

@@ -171,7 +171,7 @@ class StackedDeepGP(VariationalDeepGPModel):
         assert isinstance(passage, PassageChain)
         return tf.add_n(
             [
-                part._divergence(own, each)
+                part._trained_divergence(own, each)
                 for part, own, each in zip(self.parts, prepared, passage.passages)
             ]
         )

@@ -32,6 +32,8 @@ from .sites import QuadratureSites
 
 __all__ = ["VariationalDeepGPModel"]
 
+_PACKAGE = __name__.partition(".")[0] + "."
+
 
 class VariationalDeepGPModel(DrawingDeepGPModel):
     """
@@ -115,7 +117,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         The evidence lower bound,
         :math:`\tfrac{N}{|B|} \sum_n \sum_s w_s E[\log p(y_n | f^L_{ns})] - KL`, with equal weights w unless
         points travel by sites. It is the bound whatever training maximises; a subclass's own is maximised in
-        its place, where divergences are not weighted.
+        its place, where divergences are not weighted. A subclass's own ``prior_kl()`` is the divergence.
 
         :param data: inputs [N, D] and targets [N, P].
         :param noise: the draws of :meth:`draw_noise`; drawn if not given. None where points travel by sites.
@@ -161,8 +163,14 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
                 fit = self._fit(passage, X, f, Y, predictive)
         else:
             fit = self._log_density_of_draws(X, self._draws(output), Y)
-        divergence = self._divergence(prepared, passage)
+        divergence = self._trained_divergence(prepared, passage)
         return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - kl_weight * divergence
+
+    def _trained_divergence(self, prepared: Any, passage: Passage) -> tf.Tensor:
+        """The divergence that training weighs: by the `prior_kl()` of a user's class, as in GPflow's models."""
+        own = getattr(self, "prior_kl", None)
+        is_ours = own is None or getattr(own, "__module__", "").startswith(_PACKAGE)
+        return self._divergence(prepared, passage) if is_ours else own()
 
     def _log_density_of_draws(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """Average over the draws [S, N, P] of the log density of each observation, [N]."""

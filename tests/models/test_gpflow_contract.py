@@ -17,6 +17,7 @@ from gpflow.keras import tf_keras
 
 import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel
+from gpflow_deep.models.variational import VariationalDeepGPModel
 from gpflow_deep.posteriors.mixture import Noise
 from tests.models.contract import (
     COMPILED_FAMILIES,
@@ -65,6 +66,30 @@ def test_training_maximises_the_bound_that_a_subclass_overrides(model: DeepGPMod
     assert_close(model.training_loss((X, Y)), loss + 1.5 * trains_for_the_bound)
     if trains_for_the_bound:
         assert_close(model.training_loss_closure((X, Y))(), loss + 1.5)
+
+
+def test_training_weighs_the_divergence_that_a_subclass_overrides(model: DeepGPModel) -> None:
+    fix_draws(model)
+    loss, kind = model.training_loss((X, Y)), type(model)
+    weighs = isinstance(model, VariationalDeepGPModel) and not isinstance(
+        model, gd.models.AmortizedDeepGP
+    )
+    beta = model.beta if weighs else 0.0
+
+    class WithOther(kind):  # type: ignore[misc, valid-type]
+        def prior_kl(self) -> tf.Tensor:
+            return tf.constant(2.5, tf.float64)
+
+    class WithTerm(WithOther):
+        def prior_kl(self) -> tf.Tensor:
+            return super().prior_kl() + 1.5
+
+    model.__class__ = WithOther
+    other = model.training_loss((X, Y))
+    assert (abs(other - loss) > 0.01) == weighs
+    model.__class__ = WithTerm
+    assert_close(model.training_loss((X, Y)), other + 1.5 * beta)
+    assert_close(model.training_loss_closure((X, Y))(), other + 1.5 * beta)
 
 
 @pytest.mark.parametrize(
