@@ -168,9 +168,10 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
 
     def _trained_divergence(self, prepared: Any, passage: Passage) -> tf.Tensor:
         """The divergence that training weighs: by the `prior_kl()` of a user's class, as in GPflow's models."""
-        own = getattr(self, "prior_kl", None)
-        is_ours = own is None or getattr(own, "__module__", "").startswith(_PACKAGE)
-        return self._divergence(prepared, passage) if is_ours else own()
+        own: Any = getattr(self, "prior_kl", None)
+        if own is None or getattr(own, "__module__", "").startswith(_PACKAGE):
+            return self._divergence(prepared, passage)
+        return own()
 
     def _log_density_of_draws(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """Average over the draws [S, N, P] of the log density of each observation, [N]."""
