@@ -167,7 +167,7 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         return tf.reduce_sum(fit) * self._scale(tf.shape(X)[0]) - kl_weight * divergence
 
     def _trained_divergence(self, prepared: Any, passage: Passage) -> tf.Tensor:
-        """The divergence that training weighs: by the `prior_kl()` of a user's class, as in GPflow's models."""
+        """The divergence that training weighs: by the `prior_kl` of a user's class, as in GPflow."""
         own: Any = getattr(self, "prior_kl", None)
         if own is None or getattr(own, "__module__", "").startswith(_PACKAGE):
             return self._divergence(prepared, passage)
