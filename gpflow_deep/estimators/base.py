@@ -29,6 +29,7 @@ from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
 from .labels import grow_label_forest
 from .limits import limits_of
+from .linear import fit_linear
 from .logistic import fit_logistic, is_too_wide
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
@@ -214,14 +215,15 @@ class DeepGPEstimator(BaseEstimator):
         budget: Budget,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
-        of_all = (*EXACT, LINEAR) if classes else EXACT
+        # By steps where noise is neither Gaussian nor that of classes.
+        of_all = (*EXACT, LINEAR) if classes or likelihood == "gaussian" else EXACT
         shallow: Sequence[str] = [self.model]
         deep = ""
         if self.model == "auto":
             enough = held_out is not None  # fewer rows are overfitted by a predictive objective
             predictive = enough and train.are_few_observations()
             shallow, deep = candidates(likelihood, predictive=predictive)
-            if is_too_wide(train.X.shape[1], num_outputs):
+            if classes and is_too_wide(train.X.shape[1], num_outputs):
                 shallow = [name for name in shallow if name != LINEAR]
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
@@ -303,11 +305,14 @@ class DeepGPEstimator(BaseEstimator):
         self.report_ = [asdict(candidate) for candidate in tried_families]
 
     def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
-        """An exact GP takes in held-out rows without more training, a linear model of classes in no time."""
+        """An exact GP takes in held-out rows without more training, a linear model in no time."""
         known = int(member.report["rows"])
         if member.name == LINEAR:
-            model = gpflow.utilities.deepcopy(member.model)
             limit = None if self.time_limit is None else _AGAIN * self.time_limit
+            if not self._is_classifier():
+                linear = fit_linear(rows, member.settings, self.random_seed_, limit)
+                return replace(member, model=linear[0], errors=linear[1])
+            model = gpflow.utilities.deepcopy(member.model)
             fit_logistic(model, rows, member.num_outputs, self.random_seed_, limit)
             return replace(member, model=model)
         # A forest of these may take as long as the whole fit before.

@@ -23,6 +23,7 @@ from .calibration import Errors, left_out
 from .evidence import fit_constant, fit_exact, left_out_by_parts, most_rows
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of
+from .linear import fit_linear
 from .logistic import fit_logistic
 from .rows import Rows
 from .starting import start_from_labels, take_over
@@ -111,6 +112,9 @@ def fit_family(
             grown = grow_label_forest(known, link, seed, seconds) if forest else None
             labels = Labels(link, grown)
         report = {"rows": int(model.inputs.shape[0])}
+    elif name == LINEAR and settings.likelihood == "gaussian":
+        model, errors = fit_linear(train, settings, seed, seconds)
+        report = {"rows": len(train.X)}
     elif name == LINEAR and settings.likelihood in CLASSES:
         model = preset.build(train.X, train.Y, settings, seed)
         fit_logistic(model, train, num_outputs, seed, seconds)

@@ -21,7 +21,7 @@ __all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select
 
 #: Families of a single layer that are worth a try, by likelihood.
 _SHALLOW = {
-    "gaussian": EXACT,
+    "gaussian": (*EXACT, LINEAR),
     "student-t": ("svgp",),
     "bernoulli": ("svgp", "gp", LINEAR),
     "softmax": ("svgp", "gp", LINEAR),

@@ -280,7 +280,8 @@ def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.Monke
 def test_auto_keeps_to_its_time() -> None:
     """But for the compilation of each family's first step."""
     fitted = DeepGPRegressor(time_limit=2.0, num_inducing=8, random_state=0).fit(*_data(250))
-    assert {tried["name"] for tried in fitted.report_} == {"constant", "gp", "rough-gp", "dspp"}
+    families = {"constant", "gp", "rough-gp", "linear", "dspp"}
+    assert {tried["name"] for tried in fitted.report_} == families
     assert all(tried["log_density"] is not None for tried in fitted.report_)
     steps = [m.report["steps"] for m in fitted.members_ if "steps" in m.report]
     assert all(number < 1000 for number in steps)
@@ -306,6 +307,7 @@ def test_auto_with_weights_that_are_no_counts() -> None:
         "constant",
         "gp",
         "rough-gp",
+        "linear",
         "mean-field",
     }
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import gpflow
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -16,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpflow_deep import presets
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, logistic
+from gpflow_deep.estimators import DeepGPClassifier, base, load, logistic
 from gpflow_deep.estimators.logistic import fit_logistic
 from gpflow_deep.estimators.rows import Rows
 
@@ -150,20 +148,3 @@ def test_the_default_for_classes_has_it_where_classes_are_apart_by_a_plane(
     np.testing.assert_array_equal(
         load(tmp_path / "fit").predict_proba(X[:9]), fitted.predict_proba(X[:9])
     )
-
-
-def test_of_numbers_it_is_bayesian_linear_regression() -> None:
-    """Exact: as GPR with the same kernel and noise."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 2))
-    y = X @ [1.0, -2.0] + 0.5 + 0.1 * rng.normal(size=40)
-    fitted = DeepGPRegressor("linear", steps=800, random_state=0).fit(X, y)
-    with pytest.warns(UserWarning, match=re.escape("kernel: 'linear' has 'own' always")):
-        DeepGPRegressor("linear", steps=1, kernel="rbf", random_state=0).fit(X, y)
-    model, scaling = fitted.model_, fitted.scaling_
-    data = scaling.inputs(X), scaling.targets(y[:, None])
-    exact = gpflow.models.GPR(data, model.layers[0].kernel, None, model.likelihood.variance)
-    new = rng.normal(size=(5, 2))
-    for ours, theirs in zip(model.predict_f(new), exact.predict_f(new), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=0.02)
-    np.testing.assert_allclose(fitted.predict(X), y, atol=0.4)

@@ -1,0 +1,73 @@
+"""Bayesian linear regression as an exact GP with a linear kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.linear_model import BayesianRidge
+
+from gpflow_deep.presets import Settings, get
+from gpflow_deep.presets.exact import ExactGP
+from gpflow_deep.presets.registry import LINEAR
+
+from .calibration import Errors, calibrate, left_out
+from .rows import Predicted, Rows
+
+__all__ = ["fit_linear"]
+
+_FLOPS_A_SECOND, _MOST_SECONDS, _FEWEST = 2e9, 5.0, 500
+_CLEAR = 1.001  # of the floor of the noise
+
+
+def fit_linear(
+    rows: Rows, settings: Settings, seed: int, seconds: float | None = None
+) -> tuple[ExactGP, Errors]:
+    r"""
+    Coefficients with one Gaussian prior, its variance and that of the noise by evidence; then variances that
+    are right for rows predicted from the others, and the tails of these errors.
+
+    Of more than D rows the GP is given D, with the same posterior: of inputs :math:`\sqrt{W} X = Q R` the
+    rows of R, with the targets :math:`Q^\top \sqrt{W} Y`.
+
+    :param rows: standardised: there is no constant.
+    :param settings: name the floor of the noise.
+    :param seed: of the rows where they are very many.
+    :param seconds: for it: less time is for fewer rows.
+    """
+    D = rows.X.shape[1]
+    limit = _MOST_SECONDS if seconds is None else min(seconds, _MOST_SECONDS)
+    most = max(int(_FLOPS_A_SECOND * limit / D**2), _FEWEST)
+    rows = rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
+    X, Y, weights = (array.astype(np.float64) for array in rows)
+    searches = [BayesianRidge(fit_intercept=False).fit(X, y, weights) for y in Y.T]
+    slope = float(np.mean([1.0 / search.lambda_ for search in searches]))
+    noise = float(np.mean([1.0 / search.alpha_ for search in searches]))
+    noise = max(noise, _CLEAR * settings.noise_floor)
+
+    few = rows
+    are_many = len(X) > D
+    if are_many:
+        root = np.sqrt(weights)[:, None]
+        Q, R = np.linalg.qr(root * X)
+        few = Rows(R, Q.T @ (root * Y), np.ones(D))
+    few = Rows(*(array.astype(rows.X.dtype) for array in few))
+    model: ExactGP = get(LINEAR).build(few.X, few.Y, settings, seed)
+    model.weights.assign(few.weights)
+    model.kernel.variance.assign(slope)
+    model.likelihood.variance.assign(noise)
+    known = _left_out(Rows(X, Y, weights), few, noise, slope) if are_many else left_out(model)
+    return model, calibrate(model, known, seed=seed, forest=False)
+
+
+def _left_out(rows: Rows, few: Rows, noise: float, slope: float) -> Predicted:
+    """
+    Each observation predicted from all others, whose precision lacks its own share.
+
+    :param few: with the same posterior.
+    """
+    precision = few.X.T @ few.X / noise + np.eye(few.X.shape[1]) / slope
+    means = rows.X @ np.linalg.solve(precision, few.X.T @ few.Y / noise)
+    variances = np.sum(rows.X * np.linalg.solve(precision, rows.X.T).T, axis=1, keepdims=True)
+    rest = np.maximum(1.0 - variances / noise, np.finfo(np.float64).eps)
+    residuals = (rows.Y - means) / rest
+    means = rows.Y - residuals
+    return Predicted(rows.X, means, noise + variances / rest, residuals, rows.weights, means)
