@@ -1,6 +1,6 @@
 """
 Tables for the panel that no data folder is needed for, each with one thing that real tables have: few rows,
-many idle inputs, jumps, noise that varies, wild or skewed or two-valued errors, counts, categories.
+many idle inputs, jumps, noise that varies, wild or skewed or two-valued errors, counts, categories, a line.
 """
 
 from __future__ import annotations
@@ -94,11 +94,17 @@ def rough(rng: Random) -> Table:
     return X, np.sin(2 + 40 * X[:, 0] ** 3) + 0.05 * rng.normal(size=800)
 
 
+def linear(rng: Random) -> Table:
+    """A hundred rows to train on, twenty inputs: a linear function, and as much noise."""
+    X = rng.normal(size=[125, 20])
+    return X, X @ rng.normal(size=20) / np.sqrt(20) + rng.normal(size=125)
+
+
 SETS: dict[str, Callable[[Random], Table]] = {
     f"made-{make.__name__.replace('_', '-')}": make
     for make in (
         *(diabetes, friedman, few_rows, idle_inputs, jumps, varying_noise, wild_errors, skewed),
-        *(counts, two_branches, categories, rough),
+        *(counts, two_branches, categories, rough, linear),
     )
 }
 

@@ -54,7 +54,7 @@ PEERS = {
 }
 
 #: Methods of regression, and of classification, alone.
-OF_NUMBERS = ("rough-gp", "dspp", "ar2pp", "tuned-boosting", *PEERS)
+OF_NUMBERS = ("rough-gp", "dspp", "ar2pp", "ridge", "tuned-boosting", *PEERS)
 OF_CLASSES = ("logistic",)
 
 Scores = dict[str, float]
@@ -192,6 +192,17 @@ def logistic(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores
     )
     fitted = make_pipeline(StandardScaler(), regression).fit(X, y)
     return classification_scores(y_test, fitted.predict_proba(X_test), fitted.classes_)
+
+
+def ridge(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
+    """Bayesian linear regression of standardised inputs, the prior by evidence."""
+    del seconds
+    from sklearn.linear_model import BayesianRidge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    fitted = make_pipeline(StandardScaler(), BayesianRidge()).fit(X, y)
+    return regression_scores(y_test, _gaussian(*fitted.predict(X_test, return_std=True)))
 
 
 def tuned_boosting(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> Scores:
@@ -351,6 +362,7 @@ METHODS: dict[str, Callable[..., Scores]] = {
     "ar2pp": ours("ar2pp"),
     "boosting": boosting,
     "logistic": logistic,
+    "ridge": ridge,
     "tuned-boosting": tuned_boosting,
     "quantile-boosting": quantile_boosting,
     "forest": forest,
