@@ -121,7 +121,7 @@ def test_the_default_has_it_where_targets_are_linear() -> None:
     X = rng.normal(size=(600, 20))
     y = X @ rng.normal(size=20) / np.sqrt(20) + rng.normal(size=600)
     X, test_X, y, test_y = train_test_split(X, y, train_size=100, random_state=0)
-    default = DeepGPRegressor(time_limit=6.0, random_state=0).fit(X, y)
+    default = DeepGPRegressor(time_limit=3.0, random_state=0).fit(X, y)
     weights = {tried["name"]: tried["weight"] for tried in default.report_}
     assert weights["linear"] == max(weights.values())
     theirs = BayesianRidge().fit(X, y)
