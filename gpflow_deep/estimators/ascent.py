@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -17,9 +17,30 @@ from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.numerics.factorisations import LEAF, FactorisationError
 from gpflow_deep.presets.exact import ExactGP
 
-__all__ = ["Objective", "Objectives", "maximise"]
+__all__ = [
+    "LAST_RESORT",
+    "NOTHING_BUT_NOISE",
+    "START",
+    "Objective",
+    "Objectives",
+    "Start",
+    "maximise",
+]
 
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
+
+
+class Start(NamedTuple):
+    """Where a climb begins."""
+
+    lengthscales: float  # a factor of them
+    noise: float
+
+
+START = Start(1.0, 0.1)
+# Where a fit ends with nothing but noise, as it does of many inputs few of which count. Where it does not,
+# this leads to more evidence on few rows, and to less on more.
+LAST_RESORT, NOTHING_BUT_NOISE = Start(0.3, 0.01), 0.8
 
 
 class Objective:
@@ -30,26 +51,30 @@ class Objective:
     :param model: whose trainable variables the values are of.
     :param like: that of a model of the same kernel, priors and numbers of columns, and of rows where they are
         not few, whose compilation does for this one too.
+    :param alike: whether all lengthscales have one value: the vector is of one value a parameter.
     """
 
-    def __init__(self, model: ExactGP, like: Objective | None = None) -> None:
+    def __init__(self, model: ExactGP, like: Objective | None = None, alike: bool = False) -> None:
         self.model = model
         # Looking for a model's variables takes longer than its evidence of few rows.
         self._variables = model.trainable_variables
+        sizes = [variable.shape.num_elements() for variable in self._variables]
+        #: Which entry of the vector each number of the model is.
+        self._places = np.repeat(range(len(sizes)), sizes) if alike else np.arange(sum(sizes))
         self._data = tuple(map(tf.convert_to_tensor, (*model.data, model.weights)))
         self._evaluate: Any = self._compile() if like is None else like._evaluate
 
     def _compile(self) -> Any:
         N = _compiled_rows(self.model)
         rows = [tf.TensorSpec([N, *array.shape[1:]], array.dtype) for array in self._data]
-        values = tf.TensorSpec(self.values.shape, tf.float64)
+        values = tf.TensorSpec(self._places.shape, tf.float64)
         function = partial(_loss_and_gradient, self.model, self._variables)
         return compiled(function, input_signature=[values, *rows])
 
     def __call__(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss and gradient at these values, which the model of the compilation then has."""
-        loss, gradient = self._evaluate(tf.constant(values), *self._data)
-        return float(loss), gradient.numpy()
+        loss, gradient = self._evaluate(tf.constant(values[self._places]), *self._data)
+        return float(loss), np.bincount(self._places, gradient.numpy())
 
     @property
     def num_rows(self) -> int:
@@ -59,11 +84,12 @@ class Objective:
     @property
     def values(self) -> np.ndarray:
         """That the model has."""
-        return Scipy.pack_tensors(self._variables).numpy().astype(np.float64)
+        numbers = Scipy.pack_tensors(self._variables).numpy().astype(np.float64)
+        return np.bincount(self._places, numbers) / np.bincount(self._places)
 
     def assign(self, values: np.ndarray) -> None:
         """Let the model have them."""
-        _assign(self._variables, tf.constant(values))
+        _assign(self._variables, tf.constant(values[self._places]))
 
 
 def _loss_and_gradient(
@@ -83,17 +109,18 @@ class Objectives:
     def __init__(self) -> None:
         self._first: dict[Hashable, Objective] = {}
 
-    def of(self, model: ExactGP, *name: Hashable) -> Objective:
+    def of(self, model: ExactGP, *name: Hashable, alike: bool = False) -> Objective:
         """
         A model's objective.
 
         :param name: the same for models of one kernel, priors and numbers of columns alone.
+        :param alike: whether all lengthscales have one value.
         """
         key = *name, _compiled_rows(model)
         if key not in self._first:
             # Evaluations leave their values in the model that was compiled: nobody's.
             self._first[key] = Objective(gpflow.utilities.deepcopy(model))
-        return Objective(model, self._first[key])
+        return Objective(model, self._first[key], alike)
 
 
 def _compiled_rows(model: ExactGP) -> int | None:

@@ -15,7 +15,7 @@ from .rows import Mixture, Predicted, Rows
 from .tails import Tails
 from .trees import NoTimeError, deadline_in
 
-__all__ = ["Errors", "calibrate", "left_out", "predicted"]
+__all__ = ["Errors", "calibrate", "calibrated_log_density", "left_out", "predicted"]
 
 _FEWEST_ROWS = 100  # that a forest is grown on
 _TRIAL_ROWS = 3000  # by which its kind is chosen
@@ -87,6 +87,14 @@ def predicted(model: ExactGP, rows: Rows) -> Predicted:
     means, variances = (np.asarray(v, np.float64) for v in model.posterior().predict_y(rows.X))
     weights = rows.weights.astype(np.float64)
     return Predicted(rows.X, means, variances[:, :1], rows.Y - means, weights, means)
+
+
+def calibrated_log_density(known: Predicted) -> float:
+    """The average of the targets under predictions with the factor and the tails that are best for them."""
+    factor, tails = Tails.of(np.square(known.residuals) / known.variances, known.weights)
+    variances = np.broadcast_to(factor * known.variances, known.residuals.shape)
+    mixture = tails.mixture(known.X, 0.0 * known.residuals, variances)
+    return float(np.average(metrics.log_density(known.residuals, *mixture), weights=known.weights))
 
 
 def calibrate(

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -15,35 +14,26 @@ from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 from gpflow_deep.presets.registry import CONSTANT
 
-from .ascent import Objective, Objectives, maximise
-from .calibration import Errors, calibrate, left_out, predicted
+from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives, Start, maximise
+from .calibration import Errors, calibrate, calibrated_log_density, left_out, predicted
 from .error_forest import ErrorForest
-from .rows import Predicted, Rows
+from .few_rows import are_few, each_left_out
+from .rows import Rows
 
 __all__ = [
     "complete",
     "condition",
     "fit_constant",
     "fit_exact",
-    "left_out_by_parts",
     "most_rows",
 ]
 
 _KERNELS = ("matern52", "matern32", "rbf")
 
 
-class _Start(NamedTuple):
-    lengthscales: float  # a factor of them
-    noise: float
-
-
-_START = _Start(1.0, 0.1)
 # Of few rows the evidence may have several maxima of like height, of which those of less noise and other
 # inputs often predict better.
-_OTHER_STARTS = (_Start(3.0, 0.001), _Start(3.0, 0.0001))
-# Where a fit ends with nothing but noise, as it does of many inputs few of which count. Where it does not,
-# this leads to more evidence on few rows, and to less on more.
-_LAST_RESORT, _NOTHING_BUT_NOISE = _Start(0.3, 0.01), 0.8
+_OTHER_STARTS = (Start(3.0, 0.001), Start(3.0, 0.0001))
 # Of each stage; the times are shares of all.
 _TRIAL_ROWS, _TRIAL_ITERATIONS, _TRIAL_TIME = 400, 30, 0.25
 _RACE_ITERATIONS, _RACE_TIME = 30, 0.5
@@ -51,9 +41,10 @@ _CLOSE = 0.05  # nats a row behind the first, that an iteration or a few may sti
 _SAME = 0.001  # nats a row between two fits of one kernel that are one
 _ROWS, _ITERATIONS, _LAST_TIME = 1000, 60, 0.25
 # To let inputs go: of fewer rows, those are kept that tell them by heart.
-_ROWS_AN_INPUT, _FREE_TIME = 10, 0.1
+_FREE_TIME = 0.1
 _FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
-_PARTS, _PARTS_TIME = 5, 0.2
+# One lengthscale for all inputs is tried where there are fewer.
+_ROWS_AN_INPUT, _ALIKE_TIME = 30, 0.1
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 _VERY_SHORT = 5.0  # seconds in which these are half as many
@@ -72,6 +63,7 @@ class _Rival:
     values: np.ndarray
     named: Callable[[ExactGP], Objective]  # makes it of other rows
     reached: float = np.inf  # loss a row
+    alike: bool = False  # whether all lengthscales are one
 
     @classmethod
     def of(
@@ -97,21 +89,21 @@ class _Rival:
         self.values = self.objective.values
         self.reached = self.objective(self.values)[0] / self.objective.num_rows
 
-    def climb_from(self, start: _Start, seconds: float, longer: float) -> _Start:
+    def climb_from(self, start: Start, seconds: float, longer: float) -> Start:
         """The same from a start, or from the last resort where that leads nowhere: the one taken."""
         self.objective.assign(self.first)
         self.model.kernel.lengthscales.assign(start.lengthscales * self.model.kernel.lengthscales)
         self.model.likelihood.variance.assign(start.noise)
         self.values = self.objective.values
         self.climb(_TRIAL_ITERATIONS, seconds, longer)
-        if self.model.likelihood.variance.numpy() < _NOTHING_BUT_NOISE or start == _LAST_RESORT:
+        if self.model.likelihood.variance.numpy() < NOTHING_BUT_NOISE or start == LAST_RESORT:
             return start
         other = replace(self)
-        other.climb_from(_LAST_RESORT, seconds, longer)
+        other.climb_from(LAST_RESORT, seconds, longer)
         if other.reached > self.reached:
             return start
         self.values, self.reached = other.values, other.reached
-        return _LAST_RESORT
+        return LAST_RESORT
 
     def leave_one_out(self) -> float:
         """The average log density of a row predicted from the others."""
@@ -164,15 +156,15 @@ def fit_exact(
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
     objectives = objectives or Objectives()
 
-    def named(chosen: Settings) -> Callable[[ExactGP], Objective]:
+    def named(chosen: Settings, alike: bool = False) -> Callable[[ExactGP], Objective]:
         """What a family and these settings are the same in."""
         structure = chosen.kernel, chosen.positive_bijector, chosen.noise_floor
         return lambda model: objectives.of(
-            model, name, structure, type(model.kernel.lengthscales.prior).__name__
+            model, name, structure, type(model.kernel.lengthscales.prior).__name__, alike=alike
         )
 
     rivals: list[_Rival] = []
-    start = _START
+    start = START
     for chosen in choices:
         rival = _Rival.of(_model(name, trial, chosen, seed), chosen, named(chosen))
         start = rival.climb_from(start, _TRIAL_TIME * limit / len(kernels), longer)
@@ -201,13 +193,19 @@ def fit_exact(
     if inputs_may_go:
         left = max(started + limit - time.perf_counter(), _FREE_TIME * limit)
         winner = _without_idle_inputs(winner, left, longer)
+    is_wide = rows.X.shape[1] > 1 and are_few(winner.model, _ROWS_AN_INPUT)
+    if settings.likelihood == "gaussian" and is_wide:
+        winner = _rather_alike(name, winner, some, choices, seed, seconds, named)
     best, settings = winner.model, winner.settings
     winner.objective.assign(winner.values)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed, most_given)
     errors = None
     if settings.likelihood == "gaussian":
-        known = [_known(best, seed, seconds, named(settings))]
+        # One lengthscale does not know rows by heart.
+        known = [
+            left_out(best) if winner.alike else each_left_out(best, seed, seconds, winner.named)
+        ]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
         errors = calibrate(best, *known, seed=seed, forest=forest, seconds=seconds)
@@ -240,24 +238,13 @@ def complete(
     """
     whole = condition(name, model, rows, settings, seed)
     if isinstance(errors, ErrorForest):
-        errors = calibrate(whole, _known(whole, seed, seconds), seed=seed)
+        errors = calibrate(whole, each_left_out(whole, seed, seconds), seed=seed)
     return whole, errors
-
-
-def _known(
-    model: ExactGP,
-    seed: int,
-    seconds: float | None,
-    named: Callable[[ExactGP], Objective] | None = None,
-) -> Predicted:
-    """A GP's own rows, each predicted as if it had not been there."""
-    own = left_out(model)
-    return left_out_by_parts(model, own, _PARTS, seed, seconds, named) if _is_few(model) else own
 
 
 def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival:
     """Fitted further, so that inputs go that do not count, where that predicts rows left out better."""
-    if _is_few(rival.model) or not let_inputs_go(rival.model):
+    if are_few(rival.model) or not let_inputs_go(rival.model):
         return rival
     freer = replace(rival)
     freer.move_to(rival.model)
@@ -265,10 +252,34 @@ def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival
     return freer if freer.leave_one_out() > rival.leave_one_out() + _FREER else rival
 
 
-def _is_few(model: ExactGP) -> bool:
-    """Whether there are so few rows that hyperparameters tell them by heart."""
-    num_rows, num_inputs = model.inputs.shape
-    return bool(num_rows < _ROWS_AN_INPUT * num_inputs)
+def _rather_alike(
+    name: str,
+    rival: _Rival,
+    rows: Rows,
+    choices: Sequence[Settings],
+    seed: int,
+    seconds: float | None,
+    named: Callable[[Settings, bool], Callable[[ExactGP], Objective]],
+) -> _Rival:
+    """With one lengthscale for all inputs and no priors, where rows left out are more likely so."""
+    limit = np.inf if seconds is None else _ALIKE_TIME * seconds / len(choices)
+    found = []
+    for chosen in choices:
+        model = _model(name, rows, chosen, seed)
+        model.kernel.lengthscales.prior = model.likelihood.variance.prior = None
+        other = replace(_Rival.of(model, chosen, named(chosen, True)), alike=True)
+        other.climb_from(START, limit, 1.0)
+        found.append(other)
+    other = min(found, key=attrgetter("reached"))
+    densities = []
+    for one in (rival, other):
+        one.objective.assign(one.values)
+        known = each_left_out(one.model, seed, seconds, one.named)
+        densities.append(calibrated_log_density(known))
+    num_rows, num_inputs = rival.model.inputs.shape
+    # What rows that hyperparameters were learned from think too well of so many more of them.
+    too_well = 0.0 if are_few(rival.model) else (num_inputs - 1) / num_rows
+    return other if densities[1] > densities[0] - too_well else rival
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
@@ -284,48 +295,6 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
         if not any(same):
             leading.append(rival)
     return leading
-
-
-def left_out_by_parts(
-    model: ExactGP,
-    known: Predicted,
-    number: int,
-    seed: int,
-    seconds: float | None = None,
-    named: Callable[[ExactGP], Objective] | None = None,
-) -> Predicted:
-    """
-    Each observation predicted from all others, by hyperparameters that the other parts of the rows tell, its
-    own row in none of them: those that were learned with it fit it too well, the more so the fewer rows and
-    the more inputs there are. Of more than 1000 rows they hardly do, and stay as they are; so they do where
-    there is no time, or not two rows a part.
-
-    :param model: with its hyperparameters; they are not changed.
-    :param known: each observation predicted from all others, as the model is.
-    :param number: of parts.
-    :param seed: of the parts.
-    :param seconds: of which all parts together take a fifth.
-    :param named: makes the objective of a model like this one; by default of each part like the first's.
-    """
-    X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
-    no_time = seconds is not None and seconds < _VERY_SHORT
-    if no_time or not 2 * number <= len(X) <= _ROWS:
-        return known
-    kernel, likelihood = map(gpflow.utilities.deepcopy, (model.kernel, model.likelihood))
-    twin = ExactGP((X, Y), kernel, likelihood, weights)
-    part = np.random.default_rng(seed).permutation(len(X)) % number
-    limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
-    found, named = [], named or Objectives().of
-    for own in range(number):
-        told = part != own
-        learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])
-        kernel.lengthscales.assign(np.full(X.shape[1], X.shape[1] ** 0.5))
-        kernel.variance.assign(1.0)
-        likelihood.variance.assign(_START.noise)
-        maximise(named(learner), _ITERATIONS, limit, 1.0)
-        found.append(left_out(twin))
-    rows = np.arange(len(X))
-    return Predicted(*(np.stack(arrays)[part, rows] for arrays in zip(*found, strict=True)))
 
 
 def fit_constant(

@@ -20,7 +20,8 @@ from gpflow_deep.presets.settings import CLASSES
 
 from .ascent import Objectives
 from .calibration import Errors, left_out
-from .evidence import fit_constant, fit_exact, left_out_by_parts, most_rows
+from .evidence import fit_constant, fit_exact, most_rows
+from .few_rows import left_out_by_parts
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of
 from .linear import fit_linear

@@ -22,7 +22,8 @@ from sklearn.tree import DecisionTreeClassifier
 from gpflow_deep.estimators import DeepGPClassifier, load
 from gpflow_deep.estimators import labels as labels_module
 from gpflow_deep.estimators.calibration import left_out
-from gpflow_deep.estimators.evidence import fit_exact, left_out_by_parts
+from gpflow_deep.estimators.evidence import fit_exact
+from gpflow_deep.estimators.few_rows import left_out_by_parts
 from gpflow_deep.estimators.label_forest import LabelForest, Labelled
 from gpflow_deep.estimators.labels import (
     Labels,
