@@ -45,6 +45,7 @@ _FREE_TIME = 0.1
 _FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
 # One lengthscale for all inputs is tried where there are fewer.
 _ROWS_AN_INPUT, _ALIKE_TIME = 30, 0.1
+_TOLD = 0.2  # nats a row that no lengthscales have without reason
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
 _VERY_SHORT = 5.0  # seconds in which these are half as many
@@ -271,15 +272,17 @@ def _rather_alike(
         other.climb_from(START, limit, 1.0)
         found.append(other)
     other = min(found, key=attrgetter("reached"))
-    densities = []
-    for one in (rival, other):
-        one.objective.assign(one.values)
-        known = each_left_out(one.model, seed, seconds, one.named)
-        densities.append(calibrated_log_density(known))
-    num_rows, num_inputs = rival.model.inputs.shape
-    # What rows that hyperparameters were learned from think too well of so many more of them.
-    too_well = 0.0 if are_few(rival.model) else (num_inputs - 1) / num_rows
-    return other if densities[1] > densities[0] - too_well else rival
+    gains = []
+    for an_input in (0, _ROWS_AN_INPUT):  # rows left out one by one, and by parts
+        densities = []
+        for one in (rival, other):
+            one.objective.assign(one.values)
+            known = each_left_out(one.model, seed, seconds, one.named, an_input)
+            densities.append(calibrated_log_density(known))
+        gains.append(densities[1] - densities[0])
+    # Parts of the rows may be too few to find what all of them tell.
+    is_told = not are_few(rival.model) and gains[0] < -_TOLD
+    return other if gains[1] > 0.0 and not is_told else rival
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:

@@ -34,6 +34,7 @@ def each_left_out(
     seed: int,
     seconds: float | None,
     named: Callable[[ExactGP], Objective] | None = None,
+    an_input: int = _ROWS_AN_INPUT,
 ) -> Predicted:
     """
     A GP's own rows, each predicted as if it had not been there.
@@ -42,9 +43,12 @@ def each_left_out(
     :param seed: of the parts that few rows are left out in.
     :param seconds: of which these take a fifth.
     :param named: see `left_out_by_parts`.
+    :param an_input: how many rows an input are not few.
     """
     own = left_out(model)
-    return left_out_by_parts(model, own, _PARTS, seed, seconds, named) if are_few(model) else own
+    if not are_few(model, an_input):
+        return own
+    return left_out_by_parts(model, own, _PARTS, seed, seconds, named)
 
 
 def left_out_by_parts(

@@ -35,14 +35,16 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     distributions in the units of the data.
 
     With ``model="auto"`` three exact GPs (of at most 5000 rows, drawn at random where there are more), a
-    smooth one, a rough one and a constant, are fitted, then a deep sigma point process with the time that
-    is left, and mixed by their log densities on held-out rows (stacking, of few rows nearer to equal
-    weights). Where it predicts better, the errors of an exact GP follow a random forest of the inputs:
-    their size, their shape, and what the GP misses, such as jumps. Where the sigma point process was at
-    its best early, up to three more are fitted from other draws, and count as one with it. With fewer
-    than 200 rows none are held out: the exact GPs and, where there are ten seconds, a mean-field deep GP
-    are compared by cross-validation, and below 30 "auto" is an exact GP. Where weights are no counts, or
-    large ones, a mean-field deep GP stands in for the sigma point process. Where targets are few numbers
+    smooth one, a rough one and a constant, are fitted and a Bayesian linear regression, then a deep sigma
+    point process with the time that is left, and mixed by their log densities on held-out rows (stacking, of
+    few rows nearer to equal weights). Of fewer than thirty rows an input an exact GP has one lengthscale for
+    all inputs where rows left out are more likely so. Where it predicts better, the errors of an exact GP
+    follow a random forest of the inputs: their size, their shape, and what the GP misses, such as jumps.
+    Where the sigma point process was at its best early, up to three more are fitted from other draws, and
+    count as one with it. With fewer than 200 rows none are held out: all but the last and, where there are
+    ten seconds, a mean-field deep GP are compared by cross-validation, and below 30 "auto" is an exact GP.
+    Where weights are no counts, or large ones, a mean-field deep GP stands in for the sigma point process.
+    Where targets are few numbers
     that come again, its noise is at least that of rounding to them. Rows of the same input and target count
     as one of twice the weight; the order of rows does not matter. Several columns of targets have one
     kernel, and of an exact GP one noise variance: where they differ much in smoothness or noise, fit each by
