@@ -154,6 +154,7 @@ _NAMES = {
     "svgp": "sparse GP",
     "logistic": "logistic regression",
     "boosting": "gradient boosting",
+    "ridge": "Bayesian ridge",
     "tuned-boosting": "boosting, tuned",
     "quantile-boosting": "boosting, quantiles",
     "catboost": "CatBoost",
@@ -173,7 +174,7 @@ _PEERS = _named(
     *("gp", "svgp", "tuned-boosting", "quantile-boosting", "catboost", "forest", "ngboost")
 )
 #: That the sets of a table of their own were run with.
-_FEWER_PEERS = _named("gp", "svgp", "boosting", "quantile-boosting", "forest", "ngboost")
+_FEWER_PEERS = _named("gp", "svgp", "ridge", "boosting", "quantile-boosting", "forest", "ngboost")
 _GPS = _named("gp", "svgp", "gpflux", "gpytorch-deep-gp", "gpytorch-dspp")
 _PRESETS = _named("dspp", "mean-field", "stripes-and-arrow")
 _CLASSIFIERS = _named("svgp", "logistic", "boosting", "catboost", "forest")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.linear_model import BayesianRidge
+from scipy.optimize import minimize_scalar
 
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
@@ -16,6 +16,8 @@ __all__ = ["fit_linear"]
 
 _FLOPS_A_SECOND, _MOST_SECONDS, _FEWEST = 2e9, 5.0, 500
 _CLEAR = 1.001  # of the floor of the noise
+_LOG_RATIOS = (-20.0, 20.0)  # of the noise to the coefficients
+_LEAST = 1e-12  # variance of noise
 
 
 def fit_linear(
@@ -38,9 +40,7 @@ def fit_linear(
     most = max(int(_FLOPS_A_SECOND * limit / D**2), _FEWEST)
     rows = rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
     X, Y, weights = (array.astype(np.float64) for array in rows)
-    searches = [BayesianRidge(fit_intercept=False).fit(X, y, weights) for y in Y.T]
-    slope = float(np.mean([1.0 / search.lambda_ for search in searches]))
-    noise = float(np.mean([1.0 / search.alpha_ for search in searches]))
+    noise, slope = _most_evidence(X, Y, weights)
     noise = max(noise, _CLEAR * settings.noise_floor)
 
     few = rows
@@ -56,6 +56,31 @@ def fit_linear(
     model.likelihood.variance.assign(noise)
     known = _left_out(Rows(X, Y, weights), few, noise, slope) if are_many else left_out(model)
     return model, calibrate(model, known, seed=seed, forest=False)
+
+
+def _most_evidence(X: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """
+    The variances of noise and coefficients with the most evidence, by the singular values of the inputs:
+    given their ratio the noise is an average.
+    """
+    root = np.sqrt(weights)[:, None]
+    U, scales, _ = np.linalg.svd(root * X, full_matrices=False)
+    along = np.sum(np.square(U.T @ (root * Y)), axis=1)
+    total = float(np.sum(np.square(root * Y)))
+    number = weights.sum() * Y.shape[1]
+
+    def noise(log_ratio: float) -> tuple[float, np.ndarray]:
+        shrunk = 1.0 + np.square(scales) * np.exp(-log_ratio)
+        square = max(total - along.sum(), 0.0) + np.sum(along / shrunk)
+        return max(float(square / number), _LEAST), shrunk
+
+    def loss(log_ratio: float) -> float:
+        variance, shrunk = noise(log_ratio)
+        return float(number * np.log(variance) + Y.shape[1] * np.sum(np.log(shrunk)))
+
+    found = minimize_scalar(loss, bounds=_LOG_RATIOS, method="bounded")
+    variance = noise(found.x)[0]
+    return variance, variance * float(np.exp(-found.x))
 
 
 def _left_out(rows: Rows, few: Rows, noise: float, slope: float) -> Predicted:

@@ -128,3 +128,22 @@ def test_the_default_has_it_where_targets_are_linear() -> None:
     errors = [model.predict(test_X) - test_y for model in (default, theirs)]
     ours, best = (float(np.sqrt(np.mean(np.square(e)))) for e in errors)
     assert ours < 1.05 * best
+
+
+def test_weights_that_hardly_sum_to_one() -> None:
+    """As boosting passes them: there is next to nothing to learn, and nothing fails."""
+    rows = _rows(40)
+    model = _fit(rows._replace(weights=rows.weights / (20.0 * rows.weights.sum())))
+    assert np.isfinite(model.predict_y(rows.X)[0]).all()
+    assert np.max(np.abs(model.predict_y(rows.X)[0])) < np.max(np.abs(rows.Y))
+
+
+def test_fewer_rows_than_inputs_have_deviations_of_the_size_of_errors() -> None:
+    """Noise and function can hardly be told apart, and the noise has a floor."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(560, 200))
+    Y = X @ rng.normal(size=(200, 1)) / np.sqrt(200) + 0.5 * rng.normal(size=(560, 1))
+    rows = Rows(X[:60], Y[:60], np.ones(60))
+    mean, variance = (v.numpy() for v in _fit(rows).predict_y(X[60:]))
+    ratio = np.mean(np.square(Y[60:] - mean) / variance)
+    assert 0.7 < ratio < 1.4
