@@ -5,7 +5,8 @@ The default beside what else a user has, on many sets: log density, error, CRPS,
     python benchmarks/panel.py --output panel.jsonl --dataset boston --method default --splits 1 --seconds 60
     python benchmarks/panel.py --output panel.jsonl --report   # --method: of some; the splits they share
 
-``--dataset made`` stands for the made tables (`benchmarks/made_sets.py`), which need no folder.
+``--dataset made`` stands for the made tables (`benchmarks/made_sets.py`), which need no folder;
+``--dataset boston@60`` for sixty of the set's training rows.
 
 Each fit is a process of its own, so that its memory is its own, and its seconds are of processor time: what
 else the machine does changes nothing. Regression sets, and three more if they are named, come from the
@@ -62,6 +63,11 @@ Scores = dict[str, float]
 
 def split(dataset: str, number: int) -> tuple[np.ndarray, ...]:
     """Training and test rows of a set: X, y, X, y."""
+    dataset, _, few = dataset.partition("@")
+    if few:
+        X, y, *test = split(dataset, number)
+        rows = np.random.default_rng(number).permutation(len(X))[: int(few)]
+        return X[rows], y[rows], *test
     if dataset in made_sets.SETS:
         return made_sets.split(dataset, number)
     if dataset in REGRESSION + SELDOM_SEEN:

@@ -175,12 +175,15 @@ _PEERS = _named(
 )
 #: That the sets of a table of their own were run with.
 _FEWER_PEERS = _named("gp", "svgp", "ridge", "boosting", "quantile-boosting", "forest", "ngboost")
+_PEERS_OF_FEW_ROWS = _named("gp", "ridge", "boosting", "forest")
 _GPS = _named("gp", "svgp", "gpflux", "gpytorch-deep-gp", "gpytorch-dspp")
 _PRESETS = _named("dspp", "mean-field", "stripes-and-arrow")
 _CLASSIFIERS = _named("svgp", "logistic", "boosting", "catboost", "forest")
 
 
 def _group(dataset: str) -> str:
+    if "@" in dataset:
+        return "few"
     return "made" if dataset.startswith("made-") else "unseen" if dataset in _UNSEEN else ""
 
 
@@ -192,7 +195,7 @@ def panel(
 
     Of several runs the last counts.
 
-    :param group: of the sets: "unseen", "made", or those that the default is judged on.
+    :param group: of the sets: "unseen", "made", "few" rows of a set, or those that the default is judged on.
     """
     found = {
         (run["dataset"], run["method"], run["split"]): run[metric]
@@ -218,13 +221,13 @@ def panel_scores(metric: str, peers: dict[str, str] = _PEERS, classes: bool = Fa
     return _table(["data set", *peers.values()], rows)
 
 
-def panel_of(group: str) -> str:
+def panel_of(group: str, peers: dict[str, str] = _FEWER_PEERS) -> str:
     """Log density, CRPS and RMSE, a line a set and score."""
     rows = []
     for label, metric in (("log density", "log_density"), ("CRPS", "crps"), ("RMSE", "rmse")):
-        for dataset, row in zip(*panel(metric, _FEWER_PEERS, group=group)):
+        for dataset, row in zip(*panel(metric, peers, group=group)):
             rows.append([f"{dataset}, {label}", *(f"{score:.3g}" for score in row)])
-    return _table(["data set", *_FEWER_PEERS.values()], rows)
+    return _table(["data set", *peers.values()], rows)
 
 
 def panel_summary(peers: dict[str, str] = _PEERS) -> str:
@@ -302,6 +305,7 @@ def write(folder: Path) -> None:
         ("panel-longer", panel_longer()),
         ("panel-unseen", panel_of("unseen")),
         ("panel-made", panel_of("made")),
+        ("panel-few", panel_of("few", _PEERS_OF_FEW_ROWS)),
     ):
         (folder / f"{name}.txt").write_text(table + "\n")
 
