@@ -196,7 +196,7 @@ def fit_exact(
         winner = _without_idle_inputs(winner, left, longer)
     is_wide = rows.X.shape[1] > 1 and are_few(winner.model, _ROWS_AN_INPUT)
     if settings.likelihood == "gaussian" and is_wide:
-        winner = _rather_alike(name, winner, some, choices, seed, seconds, named)
+        winner = _rather_alike(name, winner, some, seed, seconds, named)
     best, settings = winner.model, winner.settings
     winner.objective.assign(winner.values)
     if len(rows.X) > len(some.X):
@@ -257,21 +257,16 @@ def _rather_alike(
     name: str,
     rival: _Rival,
     rows: Rows,
-    choices: Sequence[Settings],
     seed: int,
     seconds: float | None,
     named: Callable[[Settings, bool], Callable[[ExactGP], Objective]],
 ) -> _Rival:
     """With one lengthscale for all inputs and no priors, where rows left out are more likely so."""
-    limit = np.inf if seconds is None else _ALIKE_TIME * seconds / len(choices)
-    found = []
-    for chosen in choices:
-        model = _model(name, rows, chosen, seed)
-        model.kernel.lengthscales.prior = model.likelihood.variance.prior = None
-        other = replace(_Rival.of(model, chosen, named(chosen, True)), alike=True)
-        other.climb_from(START, limit, 1.0)
-        found.append(other)
-    other = min(found, key=attrgetter("reached"))
+    model = _model(name, rows, rival.settings, seed)
+    model.kernel.lengthscales.prior = model.likelihood.variance.prior = None
+    other = _Rival.of(model, rival.settings, named(rival.settings, True))
+    other = replace(other, alike=True)
+    other.climb_from(START, np.inf if seconds is None else _ALIKE_TIME * seconds, 1.0)
     gains = []
     for an_input in (0, _ROWS_AN_INPUT):  # rows left out one by one, and by parts
         densities = []

@@ -10,7 +10,7 @@ import tensorflow as tf
 from check_shapes import disable_check_shapes
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, evidence
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, evidence, few_rows
 
 
 @pytest.fixture
@@ -20,6 +20,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(evidence, "_OTHER_STARTS", ())
     monkeypatch.setattr(evidence, "_TRIAL_ITERATIONS", 0)
     monkeypatch.setattr(evidence, "_ITERATIONS", 2)
+    monkeypatch.setattr(few_rows, "_ITERATIONS", 2)
+    monkeypatch.setattr(evidence, "_ROWS_AN_INPUT", 0)
     tf.config.run_functions_eagerly(True)
     with disable_check_shapes():
         yield
