@@ -45,6 +45,7 @@ _FREE_TIME = 0.1
 _FREER = 0.01  # nats a row that this has to gain for rows left out: theirs are the rows that it learned from
 # One lengthscale for all inputs is tried where there are fewer.
 _ROWS_AN_INPUT, _ALIKE_TIME = 30, 0.1
+_MOST_ALIKE = 500  # rows, of which parts do not take long
 _TOLD = 0.2  # nats a row that no lengthscales have without reason
 _SHORT = 10.0  # seconds that do not do for so many rows
 _MOST_ROWS = 5000  # to predict from: more take minutes and gigabytes
@@ -194,8 +195,8 @@ def fit_exact(
     if inputs_may_go:
         left = max(started + limit - time.perf_counter(), _FREE_TIME * limit)
         winner = _without_idle_inputs(winner, left, longer)
-    is_wide = rows.X.shape[1] > 1 and are_few(winner.model, _ROWS_AN_INPUT)
-    if settings.likelihood == "gaussian" and is_wide:
+    is_wide = 1 < rows.X.shape[1] and are_few(winner.model, _ROWS_AN_INPUT)
+    if settings.likelihood == "gaussian" and is_wide and len(rows.X) <= _MOST_ALIKE:
         winner = _rather_alike(name, winner, some, seed, seconds, named)
     best, settings = winner.model, winner.settings
     winner.objective.assign(winner.values)
