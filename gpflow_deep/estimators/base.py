@@ -215,8 +215,7 @@ class DeepGPEstimator(BaseEstimator):
         budget: Budget,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
-        # By steps where noise is neither Gaussian nor that of classes.
-        of_all = (*EXACT, LINEAR) if classes or likelihood == "gaussian" else EXACT
+        of_all = EXACT if likelihood == "student-t" else (*EXACT, LINEAR)  # there it takes steps
         shallow: Sequence[str] = [self.model]
         deep = ""
         if self.model == "auto":

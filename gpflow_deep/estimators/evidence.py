@@ -130,10 +130,10 @@ def fit_exact(
     are far behind are left out (few rows favour a smooth kernel), and of the others, fitted further, those
     are taken that predict each row best from all others. Where there are rows enough, the prior then gives
     way to long lengthscales, which is kept if it predicts rows left out better: inputs that do not count
-    have each some of the evidence by chance. Predictions are from up to 5000 rows, drawn at random where
-    there are more. In the end all variances get the factor that is best for these rows, each
-    predicted from the others, which leaves the mean as it is, and the predictions what errors are like; but
-    not those of labels. Of fewer rows than ten an input, hyperparameters for that are told by other rows.
+    have each some of the evidence by chance. Where there are few, one lengthscale for all inputs is tried in
+    the same way. Predictions are from up to 5000 rows, drawn at random where there are more. In the end all
+    variances get the factor that is best for these rows, each predicted from the others, which leaves the
+    mean as it is, and the predictions what errors are like; but not those of labels. Of fewer rows than ten an input, hyperparameters for that are told by other rows.
 
     :param name: of the preset.
     :param rows: standardised.
