@@ -133,7 +133,8 @@ def fit_exact(
     have each some of the evidence by chance. Where there are few, one lengthscale for all inputs is tried in
     the same way. Predictions are from up to 5000 rows, drawn at random where there are more. In the end all
     variances get the factor that is best for these rows, each predicted from the others, which leaves the
-    mean as it is, and the predictions what errors are like; but not those of labels. Of fewer rows than ten an input, hyperparameters for that are told by other rows.
+    mean as it is, and the predictions what errors are like; but not those of labels. Of fewer rows than ten
+    an input, hyperparameters for that are told by other rows.
 
     :param name: of the preset.
     :param rows: standardised.
