@@ -434,6 +434,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def _known(dataset: str) -> str:
+    """A set's name, or some rows' of it."""
+    names = (*REGRESSION, *SELDOM_SEEN, *CLASSIFICATION, *made_sets.SETS, "made")
+    name, at, rows = dataset.partition("@")
+    if name not in names or (at and not rows.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(names)}, or NAME@ROWS")
+    return dataset
+
+
 def report(records: list[dict[str, Any]]) -> str:
     """Mean scores over splits, ranks, and the default against the others."""
     lines = []
@@ -531,11 +540,7 @@ def main() -> None:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument(
-        "--dataset",
-        action="append",
-        choices=[*REGRESSION, *SELDOM_SEEN, *CLASSIFICATION, *made_sets.SETS, "made"],
-    )
+    parser.add_argument("--dataset", action="append", type=_known)
     parser.add_argument("--method", action="append")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
