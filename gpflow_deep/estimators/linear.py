@@ -27,8 +27,9 @@ def fit_linear(
     Coefficients with one Gaussian prior, its variance and that of the noise by evidence; then variances that
     are right for rows predicted from the others, and the tails of these errors.
 
-    Of more than D rows the GP is given D, with the same posterior: of inputs :math:`\sqrt{W} X = Q R` the
-    rows of R, with the targets :math:`Q^\top \sqrt{W} Y`.
+    Of more than D rows the GP is given D, with the same posterior: of inputs
+    :math:`\sqrt{W} X = U S V^\top` the rows of :math:`S V^\top`, with the targets
+    :math:`U^\top \sqrt{W} Y`.
 
     :param rows: standardised: there is no constant.
     :param settings: name the floor of the noise.
@@ -40,15 +41,15 @@ def fit_linear(
     most = max(int(_FLOPS_A_SECOND * limit / D**2), _FEWEST)
     rows = rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
     X, Y, weights = (array.astype(np.float64) for array in rows)
-    noise, slope = _most_evidence(X, Y, weights)
+    root = np.sqrt(weights)[:, None]
+    U, scales, Vt = np.linalg.svd(root * X, full_matrices=False)
+    along = U.T @ (root * Y)
+    across = max(float(np.sum(np.square(root * Y)) - np.sum(np.square(along))), 0.0)
+    noise, slope = _most_evidence(scales, along, across, float(weights.sum()))
     noise = max(noise, _CLEAR * settings.noise_floor)
 
-    few = rows
     are_many = len(X) > D
-    if are_many:
-        root = np.sqrt(weights)[:, None]
-        Q, R = np.linalg.qr(root * X)
-        few = Rows(R, Q.T @ (root * Y), np.ones(D))
+    few = Rows(scales[:, None] * Vt, along, np.ones(D)) if are_many else rows
     few = Rows(*(array.astype(rows.X.dtype) for array in few))
     model: ExactGP = get(LINEAR).build(few.X, few.Y, settings, seed)
     model.weights.assign(few.weights)
@@ -58,25 +59,27 @@ def fit_linear(
     return model, calibrate(model, known, seed=seed, forest=False)
 
 
-def _most_evidence(X: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+def _most_evidence(
+    scales: np.ndarray, along: np.ndarray, across: float, observations: float
+) -> tuple[float, float]:
     """
-    The variances of noise and coefficients with the most evidence, by the singular values of the inputs:
-    given their ratio the noise is an average.
+    The variances of noise and coefficients with the most evidence: given their ratio the noise is an average.
+
+    :param scales: the singular values of the inputs, [K].
+    :param along: the targets along the singular vectors, [K, P].
+    :param across: the sum of squares of what is left of the targets.
+    :param observations: how many there are of each of the P columns.
     """
-    root = np.sqrt(weights)[:, None]
-    U, scales, _ = np.linalg.svd(root * X, full_matrices=False)
-    along = np.sum(np.square(U.T @ (root * Y)), axis=1)
-    total = float(np.sum(np.square(root * Y)))
-    number = weights.sum() * Y.shape[1]
+    squares, P = np.sum(np.square(along), axis=1), along.shape[1]
 
     def noise(log_ratio: float) -> tuple[float, np.ndarray]:
         shrunk = 1.0 + np.square(scales) * np.exp(-log_ratio)
-        square = max(total - along.sum(), 0.0) + np.sum(along / shrunk)
-        return max(float(square / number), _LEAST), shrunk
+        variance = (across + np.sum(squares / shrunk)) / (observations * P)
+        return max(float(variance), _LEAST), shrunk
 
     def loss(log_ratio: float) -> float:
         variance, shrunk = noise(log_ratio)
-        return float(number * np.log(variance) + Y.shape[1] * np.sum(np.log(shrunk)))
+        return float(P * (observations * np.log(variance) + np.sum(np.log(shrunk))))
 
     found = minimize_scalar(loss, bounds=_LOG_RATIOS, method="bounded")
     variance = noise(found.x)[0]
