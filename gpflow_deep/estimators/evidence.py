@@ -18,7 +18,7 @@ from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives
 from .calibration import Errors, calibrate, calibrated_log_density, left_out, predicted
 from .error_forest import ErrorForest
 from .few_rows import are_few, each_left_out
-from .rows import Rows
+from .rows import Predicted, Rows
 
 __all__ = [
     "complete",
@@ -65,7 +65,6 @@ class _Rival:
     values: np.ndarray
     named: Callable[[ExactGP], Objective]  # makes it of other rows
     reached: float = np.inf  # loss a row
-    alike: bool = False  # whether all lengthscales are one
 
     @classmethod
     def of(
@@ -196,19 +195,18 @@ def fit_exact(
     if inputs_may_go:
         left = max(started + limit - time.perf_counter(), _FREE_TIME * limit)
         winner = _without_idle_inputs(winner, left, longer)
+    known: list[Predicted] = []
     is_wide = 1 < rows.X.shape[1] and are_few(winner.model, _ROWS_AN_INPUT)
     if settings.likelihood == "gaussian" and is_wide and len(rows.X) <= _MOST_ALIKE:
-        winner = _rather_alike(name, winner, some, seed, seconds, named)
+        winner, own = _rather_alike(name, winner, some, seed, seconds, named)
+        known.append(own)
     best, settings = winner.model, winner.settings
     winner.objective.assign(winner.values)
     if len(rows.X) > len(some.X):
         best = condition(name, best, rows, settings, seed, most_given)
     errors = None
     if settings.likelihood == "gaussian":
-        # One lengthscale does not know rows by heart.
-        known = [
-            left_out(best) if winner.alike else each_left_out(best, seed, seconds, winner.named)
-        ]
+        known = known or [each_left_out(best, seed, seconds, winner.named)]
         if len(rows.X) > most_given:
             known.append(predicted(best, rows.take(order[most_given : 2 * most_given])))
         errors = calibrate(best, *known, seed=seed, forest=forest, seconds=seconds)
@@ -262,24 +260,29 @@ def _rather_alike(
     seed: int,
     seconds: float | None,
     named: Callable[[Settings, bool], Callable[[ExactGP], Objective]],
-) -> _Rival:
-    """With one lengthscale for all inputs and no priors, where rows left out are more likely so."""
+) -> tuple[_Rival, Predicted]:
+    """
+    With one lengthscale for all inputs and no priors, where rows left out are more likely so; and each row
+    predicted as if it had not been there.
+    """
     model = _model(name, rows, rival.settings, seed)
     model.kernel.lengthscales.prior = model.likelihood.variance.prior = None
     other = _Rival.of(model, rival.settings, named(rival.settings, True))
-    other = replace(other, alike=True)
     other.climb_from(START, np.inf if seconds is None else _ALIKE_TIME * seconds, 1.0)
-    gains = []
-    for an_input in (0, _ROWS_AN_INPUT):  # rows left out one by one, and by parts
-        densities = []
-        for one in (rival, other):
-            one.objective.assign(one.values)
-            known = each_left_out(one.model, seed, seconds, one.named, an_input)
-            densities.append(calibrated_log_density(known))
-        gains.append(densities[1] - densities[0])
-    # Parts of the rows may be too few to find what all of them tell.
-    is_told = not are_few(rival.model) and gains[0] < -_TOLD
-    return other if gains[1] > 0.0 and not is_told else rival
+    both = rival, other
+    for one in both:
+        one.objective.assign(one.values)
+    by_parts = [each_left_out(r.model, seed, seconds, r.named, _ROWS_AN_INPUT) for r in both]
+    each = [left_out(r.model) for r in both]
+    gain, told = (
+        calibrated_log_density(own) - calibrated_log_density(others)
+        for own, others in (by_parts, each)
+    )
+    # Parts of the rows may be too few to find what all of them tell. One lengthscale knows none by heart.
+    few = are_few(rival.model)
+    if gain < 0.0 and (few or told <= _TOLD):
+        return other, each[1]
+    return rival, by_parts[0] if few else each[0]
 
 
 def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
