@@ -117,7 +117,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         The evidence lower bound,
         :math:`\tfrac{N}{|B|} \sum_n \sum_s w_s E[\log p(y_n | f^L_{ns})] - KL`, with equal weights w unless
         points travel by sites. It is the bound whatever training maximises; a subclass's own is maximised in
-        its place, where divergences are not weighted. A subclass's own ``prior_kl()`` is the divergence.
+        its place, where divergences are not weighted. A subclass's own ``prior_kl()`` is the divergence, and
+        of its own ``predict_f`` the moments are what fits the data, whatever draws there are, as in SVGP.
 
         :param data: inputs [N, D] and targets [N, P].
         :param noise: the draws of :meth:`draw_noise`; drawn if not given. None where points travel by sites.
@@ -156,7 +157,12 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         prepared = self._prepare_training(inducing)
         passage = self._training_passage(prepared, X, Y, is_new)
         output = walk(self._random_layers, passage, X, points)[-1]
-        if output.sample is None:
+        if self._has_own_moments:
+            mean, variance = self.predict_f(X)
+            f = Mixture(mean[None], variance[None], equal_log_weights(1))
+            term = self._log_density if predictive else self._expected_log_likelihood
+            fit = term(X, f, Y)
+        elif output.sample is None:
             mean, variance = self._marginals(output)
             f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
             with new_nodes(is_new):

@@ -15,6 +15,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
 
 from ..layers import Layer
 from ..likelihoods import predict_log_density, predict_mean_and_var
@@ -37,6 +38,9 @@ __all__ = ["MixturePredictor", "Prediction"]
 Prediction = tuple[Any, list[TensorType | None], tf.Tensor]
 
 
+_PACKAGE = __name__.partition(".")[0] + "."
+_BY_MOMENTS: Any = GPModel  # a posterior is no such model, but predicts alike
+
 #: How many numbers there are at most for each of the covariances of whole functions, as measured.
 _COPIES = 5
 
@@ -44,6 +48,9 @@ _COPIES = 5
 class MixturePredictor(ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
+
+    Where a user's class has a ``predict_f`` of its own, draws, observations and log densities are of the
+    moments that it gives, as of GPflow's models.
 
     What the components are, a model says by the methods at the beginning; a posterior asks its model, with
     what it has computed before. AutoGraph is kept out, here as in the models: there is no Python control
@@ -180,7 +187,8 @@ class MixturePredictor(ABC):
         :param full_output_cov: accepted for GPflow's sake: draws of one point are always coherent over
             the outputs.
         """
-        del full_output_cov
+        if self._has_own_moments:
+            return _BY_MOMENTS.predict_f_samples(self, Xnew, num_samples, full_cov, full_output_cov)
         S = 1 if num_samples is None else check_positive_integer(num_samples, "num_samples")
         X = self._as_joint_inputs(Xnew) if full_cov else self._as_inputs(Xnew)
         prepared = self._prepare()
@@ -237,6 +245,8 @@ class MixturePredictor(ABC):
         :param noise: as for :meth:`predict_f_mixture`.
         """
         _refuse_covariances("predict_y", full_cov or full_output_cov)
+        if self._has_own_moments:
+            return _BY_MOMENTS.predict_y(self, Xnew)
         return self._by_rows("y", Xnew, noise)
 
     @tf.autograph.experimental.do_not_convert
@@ -264,6 +274,8 @@ class MixturePredictor(ABC):
         """
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
         X, Y = self._check_observations(data)
+        if self._has_own_moments:
+            return _BY_MOMENTS.predict_log_density(self, (X, Y))
         (densities,) = self._by_rows("log density", X, noise, False, Y)
         return densities
 
@@ -274,6 +286,11 @@ class MixturePredictor(ABC):
         return X, check_targets(Y, self.likelihood, self._output_dim, "data[1]")
 
     # What they are made of.
+
+    @property
+    def _has_own_moments(self) -> bool:
+        """Whether the moments of the functions are what a user's class says."""
+        return not getattr(self.predict_f, "__module__", "").startswith(_PACKAGE)
 
     @property
     def _num_joint_samples(self) -> int:

@@ -92,6 +92,44 @@ def test_training_weighs_the_divergence_that_a_subclass_overrides(model: DeepGPM
     assert_close(model.training_loss_closure((X, Y))(), other + 1.5 * beta)
 
 
+def test_moments_that_a_subclass_overrides_are_what_the_likelihood_sees(model: DeepGPModel) -> None:
+    """As of SVGP, in predictions and in training; wrapped as it is, a `predict_f` is no other one."""
+    kind, data = type(model), (X, Y)
+    bounded = isinstance(model, VariationalDeepGPModel)
+    density = model.predict_log_density(data)
+    model.predict_f = tf.function(model.predict_f)  # type: ignore[method-assign]
+    assert_close(model.predict_log_density(data), density)
+    del model.predict_f
+
+    class WithTrend(kind):  # type: ignore[misc, valid-type]
+        trend = 0.0
+
+        def predict_f(
+            self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            mean, variance = super().predict_f(Xnew, full_cov, full_output_cov)
+            return mean + self.trend, variance
+
+    model.__class__ = WithTrend
+    likelihood, (mean, variance) = model.likelihood, model.predict_f(X)
+    near = model.predict_y(X)[0]
+    expected = likelihood.predict_log_density(X, mean, variance, Y)
+    assert_close(model.predict_log_density(data), expected)
+    if bounded:
+        fit = tf.reduce_sum(likelihood.variational_expectations(X, mean, variance, Y))
+        fix_draws(model)
+        elbo = model.elbo(data)
+    WithTrend.trend = 100.0
+    assert_close(model.predict_y(X)[0], near + 100.0)
+    draws = model.predict_f_samples(X, 5, full_cov=False)
+    assert draws.shape == (5, *mean.shape)
+    assert abs(tf.reduce_mean(draws) - tf.reduce_mean(mean) - 100.0) < 10.0
+    if bounded:
+        far = tf.reduce_sum(likelihood.variational_expectations(X, mean + 100.0, variance, Y))
+        assert_close(elbo - model.elbo(data), fit - far)
+        assert_close(model.training_loss_closure(data)(), model.training_loss(data))
+
+
 @pytest.mark.parametrize(
     ("family", "optimizer"),
     [
