@@ -33,6 +33,7 @@ from gpflow_deep.initialisation import (
 )
 from gpflow_deep.likelihoods import MissingOutputs
 from gpflow_deep.validation import (
+    as_num_data,
     as_real_tensor,
     check_inputs,
     check_number,
@@ -196,3 +197,28 @@ def test_impossible_numbers_of_models() -> None:
     for scale in (0.0, INF, "big"):
         with pytest.raises(ValueError, match="scale: expected a positive number"):
             gd.posteriors.TiedFactor([layer], scale=scale)
+
+
+def test_checks_put_no_infinity_into_graphs() -> None:
+    """TensorFlow's check of numerics would take it for one of the data's."""
+    tf.debugging.enable_check_numerics()
+    try:
+        for likelihood in (Gaussian(), MissingOutputs(Gaussian())):
+            check = partial(check_targets, likelihood=likelihood, num_latent_gps=1, name="Y")
+            compiled = tf.function(check, autograph=False, reduce_retracing=True)
+            np.testing.assert_array_equal(compiled(tf.constant([[0.5]], tf.float64)), [[0.5]])
+    finally:
+        tf.debugging.disable_check_numerics()
+
+
+def test_numbers_of_rows_are_taken_as_gpflows_models_take_them() -> None:
+    variable = tf.Variable(7, trainable=False)
+    assert as_num_data(None) is None and as_num_data(variable) is variable
+    for value in (1e5, np.float64(1e5), 100_000, np.int64(100_000)):
+        number = as_num_data(value)
+        assert number == 100_000 and isinstance(number, int)
+    for wrong in (1.5, 0, -3.0, np.inf, np.nan, True, "7"):
+        with pytest.raises(ValueError, match="num_data: expected a positive integer"):
+            as_num_data(wrong)
+    with pytest.raises(ValueError, match="num_data: expected one number"):
+        as_num_data(tf.ones([2]))

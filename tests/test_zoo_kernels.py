@@ -300,3 +300,21 @@ def test_closed_forms_are_of_no_other_kernels(name: str) -> None:
     exact = under_gaussian(layer, inputs, A, W)
     layer.kernel = OneMatrix(kernel)
     assert_close(exact, under_gaussian(layer, inputs, A, W), rtol=1e-5, atol=1e-6)
+
+
+def test_few_points_tell_how_a_kernel_takes_batches() -> None:
+    """A convolutional kernel of as many images as pixels, and one more, would take all of the memory."""
+    seen: list[int] = []
+
+    class Recording(gpflow.kernels.Convolutional):
+        def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+            seen.append(int(np.prod(X.shape[:-1])))
+            return super().K(X, X2)
+
+    size = (14, 14)
+    kernel = Recording(gpflow.kernels.SquaredExponential(), size, (3, 3))
+    patches = gpflow.inducing_variables.InducingPatches(
+        np.random.default_rng(0).uniform(size=(20, 9))
+    )
+    gd.models.DeepGP([gd.layers.GPLayer(kernel, patches, 1)], gpflow.likelihoods.Bernoulli())
+    assert seen and max(seen) <= 8

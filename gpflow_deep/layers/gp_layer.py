@@ -75,7 +75,8 @@ class GPLayer(Layer):
     :param num_latent_gps: number of GPs, T, which is also the dimension of the layer's output.
     :param mean_function: any GPflow mean function from [N, D] to [N, T]; zero by default.
     :param whiten: whether the inducing outputs v are whitened, u = chol(K_MM) v (the default), or
-        the function values u themselves.
+        the function values u themselves. Posteriors start with the covariance of the prior, or a share of
+        it, either way: of one layer with u itself another start than SVGP's, which is a unit covariance.
     :raises ValueError: where the number of GPs of the kernel or of the inducing variables is not T,
         or they are not independent.
     """

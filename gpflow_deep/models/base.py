@@ -23,6 +23,7 @@ from ..posteriors.mixture import Mixture, equal_log_weights
 from ..posteriors.mixture_predictor import MixturePredictor, Prediction
 from ..posteriors.predictive import DeepGPPosterior
 from ..validation import (
+    as_num_data,
     as_real_tensor,
     check_finite,
     check_positive_integer,
@@ -79,7 +80,7 @@ class DeepGPModel(
     :param num_samples: draws per point in training.
     :param num_prediction_samples: components of the predicted mixture.
     :param num_data: size of the whole training set, for minibatches; as in SVGP, ``None`` means that
-        every batch is all there is.
+        every batch is all there is, and a scalar variable may change.
     :param seed: of the draws that predictions are made with.
     """
 
@@ -106,7 +107,7 @@ class DeepGPModel(
         self.num_prediction_samples = check_positive_integer(
             num_prediction_samples, "num_prediction_samples"
         )
-        self.num_data = None if num_data is None else check_positive_integer(num_data, "num_data")
+        self.num_data = as_num_data(num_data)
         self.seed = check_seed(seed)
         self._check_sharing()
 
@@ -399,8 +400,9 @@ class DeepGPModel(
         X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
         for i, tensor in enumerate((X, Y)):
             if tensor.shape.rank != 2 or 0 in tensor.shape:
+                advice = " One column is x[:, None]." if tensor.shape.rank == 1 else ""
                 raise ValueError(
-                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}."
+                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}.{advice}"
                 )
         if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
             raise ValueError(

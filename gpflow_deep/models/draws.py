@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import gpflow
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 
 from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
+from ..numerics.warning import warn_caller_of
 from ..validation import check_positive_integer, check_seed
 from .base import DeepGPModel
 from .closures import check_source, over_batches
@@ -63,7 +65,14 @@ class DrawingDeepGPModel(DeepGPModel):
         S = self._num_training_draws
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
-        return standard_normals(self._training_shapes(S, num_data), seed)
+        shapes = self._training_shapes(S, num_data)
+        if seed is None and shapes:
+            warn_caller_of(
+                gpflow.optimizers.scipy.__name__,
+                "gpflow.optimizers.Scipy asks for the loss again and again, with new draws each time:"
+                " it will stop early and report success. Give it model.training_loss_closure(data, seed=0).",
+            )
+        return standard_normals(shapes, seed)
 
     def training_loss_closure(
         self, data: Any, *, compile: bool = True, seed: int | None = None

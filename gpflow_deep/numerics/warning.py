@@ -11,7 +11,7 @@ from types import FrameType
 
 import tensorflow as tf
 
-__all__ = ["complex_casts_unsaid", "warn_caller"]
+__all__ = ["complex_casts_unsaid", "warn_caller", "warn_caller_of"]
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -24,6 +24,18 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gpflow_deep":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def warn_caller_of(module: str, message: str) -> None:
+    """Likewise as of the line that called a module, where one did on the way to here."""
+    level, last = 1, None
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == module:
+            last = level
+        level, frame = level + 1, frame.f_back
+    if last is not None:
+        warnings.warn(message, stacklevel=last + 1)
 
 
 @contextmanager

@@ -25,12 +25,13 @@ from .numbers import (
     check_sequence_of,
     check_share,
 )
-from .observations import check_num_data, check_targets, observation_dim
+from .observations import as_num_data, check_num_data, check_targets, observation_dim
 from .replicas import check_one_replica
 
 __all__ = [
     "as_array",
     "as_draws",
+    "as_num_data",
     "as_real_array",
     "as_real_tensor",
     "check_choice",

@@ -24,8 +24,26 @@ from gpflow.likelihoods import (
 
 from ..likelihoods import MissingOutputs
 from .arrays import as_real_tensor, refuse_merged_values
+from .numbers import check_positive_integer
 
-__all__ = ["check_num_data", "check_targets", "observation_dim"]
+__all__ = ["as_num_data", "check_num_data", "check_targets", "observation_dim"]
+
+
+def as_num_data(value: Any) -> Any:
+    """
+    How many rows a model counts on, as GPflow's models take it: ``None``, an integer, also as a whole float,
+    or a scalar tensor or variable, as it is.
+
+    :raises ValueError: for anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, tf.Variable) or tf.is_tensor(value):
+        if value.shape.rank != 0:
+            raise ValueError(f"num_data: expected one number, got shape {value.shape}.")
+        return value
+    whole = isinstance(value, (float, np.floating)) and value.is_integer()
+    return check_positive_integer(int(value) if whole else value, "num_data")
 
 
 def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
@@ -92,7 +110,8 @@ class _Requirement(NamedTuple):
 def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirement]:
     support = _support(likelihood, num_latent_gps)
     if isinstance(likelihood, MissingOutputs):
-        finite = _Requirement(lambda y: abs(y) != np.inf, "expected finite values, or NaN for none")
+        words = "expected finite values, or NaN for none"
+        finite = _Requirement(lambda y: (y != y) | _is_finite(y), words)
         inner = _support(likelihood.likelihood, num_latent_gps)
         if inner is not None:
             support = _Requirement(lambda y: (y != y) | inner.holds(y), f"{inner.words}, or NaN")
@@ -100,14 +119,17 @@ def _requirements(likelihood: Likelihood, num_latent_gps: int) -> list[_Requirem
         advice = ""
         if isinstance(likelihood, ScalarLikelihood) and num_latent_gps > 1:
             advice = " (wrap the likelihood in gpflow_deep.likelihoods.MissingOutputs where NaN means none)"
-        finite = _Requirement(
-            lambda y: abs(y) < np.inf, f"expected finite values, not NaN or infinity{advice}"
-        )
+        finite = _Requirement(_is_finite, f"expected finite values, not NaN or infinity{advice}")
     requirements = [finite] if support is None else [finite, support]
     if isinstance(likelihood, SwitchedLikelihood):
         for number, part in enumerate(likelihood.likelihoods):
             requirements += _of_part(number, _support(part, num_latent_gps))
     return requirements
+
+
+def _is_finite(y: Any) -> Any:
+    # Not by comparison with infinity, which TensorFlow's check of numerics would take for one of the data's.
+    return tf.math.is_finite(y) if tf.is_tensor(y) else np.isfinite(y)
 
 
 def _of_part(number: int, support: _Requirement | None) -> list[_Requirement]:

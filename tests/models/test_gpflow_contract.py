@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gpflow
 import keras
@@ -152,6 +154,30 @@ def test_adam_on_minibatches(model: DeepGPModel, optimizer: type) -> None:
             _, slopes = gradients(loss, model.trainable_variables)
             adam.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
     assert np.mean([model.training_loss((X, Y)) for _ in range(3)]) < before
+
+
+def test_scipy_is_warned_of_new_draws() -> None:
+    """It would soon take such a loss for at its minimum; who asks for fixed draws, or has none, is not."""
+    scipy, options = gpflow.optimizers.Scipy(), {"maxiter": 1}
+
+    def minimise(family: str, *, generic: bool = False, **settings: Any) -> None:
+        model = make_model(family)
+        if generic:
+            closure = gpflow.models.training_loss_closure(model, (X, Y), **settings)
+        else:
+            closure = model.training_loss_closure((X, Y), **settings)
+        scipy.minimize(closure, model.trainable_variables, options=options)
+
+    for settings in ({}, {"generic": True, "compile": False}):
+        with pytest.warns(
+            UserWarning, match=r"new draws.*training_loss_closure\(data, seed=0\)"
+        ) as said:
+            minimise("stripes-and-arrow", **settings)
+        assert {warning.filename for warning in said} == {__file__}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        minimise("stripes-and-arrow", seed=0)
+        minimise("sigma-points")
 
 
 def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:
