@@ -282,15 +282,20 @@ class DeepGPEstimator(BaseEstimator):
                 budget.spend(perf_counter() - started)
             return fitted
 
+        spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
         short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
         if deep and held_out is not None:
-            chosen = select(shallow, deep, fit, train, held_out, budget, self._tell, classes)
+            chosen = select(
+                shallow, deep, fit, train, held_out, budget, self._tell, classes, spacing
+            )
         elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and classes):
             names = shallow if short else [*shallow, deep]
             if classes:
                 # The linear one first, which leaves most of its time to the other.
                 names = [name for name in reversed(shallow) if name not in EXACT]
-            chosen = cross_validate(names, fit, train, self.random_seed_, self._tell, classes)
+            chosen = cross_validate(
+                names, fit, train, self.random_seed_, self._tell, classes, spacing
+            )
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")
             density = None

@@ -28,6 +28,7 @@ __all__ = ["FittedModel", "precision", "variables_of"]
 
 _ERRORS, _LABELS = ".errors.", ".labels."  # before the names of their arrays
 _ROWS = 1000  # predicted at a time, so that memory does not grow with them
+_LEAST_MASS = 1e-10  # that a difference of distribution functions tells
 
 
 class _Defaults:
@@ -148,6 +149,22 @@ class FittedModel:
             return np.concatenate(
                 [np.asarray(posterior.predict_log_density(part)) for part in parts]
             )
+
+    def log_mean_density(self, X: np.ndarray, Y: np.ndarray, width: float) -> np.ndarray:
+        """
+        The log of the density of single targets, averaged over so much around each, [N].
+
+        :param width: above zero.
+        """
+        ends = 0.5 * width, -0.5 * width
+        masses = []
+        for x, y in zip(_parts(X), _parts(Y), strict=True):
+            mixture = self.predict_y_mixture(x)
+            masses.append(np.subtract(*(metrics.pit(y + end, *mixture) for end in ends))[:, 0])
+        mass = np.concatenate(masses)
+        # Far out a distribution function has no digits left, and a density is flat.
+        told = mass > _LEAST_MASS
+        return np.where(told, np.log(np.where(told, mass, 1.0) / width), self.log_density(X, Y))
 
     def class_probabilities(self, X: np.ndarray) -> np.ndarray:
         """Of a model of classes, [N, C]."""

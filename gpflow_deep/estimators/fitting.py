@@ -34,7 +34,9 @@ __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
 _PATIENCE = 8  # looks at held-out rows, of 25
-_FEWEST_STEPS = 20  # that time is to leave; a model of fewer has learned next to nothing
+_FEWEST_STEPS = (
+    20  # that time is to leave; a model of fewer knows next to nothing that it did not before
+)
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
 
@@ -131,14 +133,17 @@ def fit_family(
                 settings = replace(settings, patience=_PATIENCE)
             settings = preset.settings(replace(settings, **(given or {})))
         model = preset.build(train.X, train.Y, settings, seed)
+        knows = start is not None and not start.report.get("starved")
         if start is not None:
             take_over(model, start)
         elif settings.likelihood in CLASSES:
             limit = None if seconds is None else _LABELS_SHARE * seconds
-            start_from_labels(model, train, settings, seed, limit, of_labels)
+            knows = start_from_labels(model, train, settings, seed, limit, of_labels)
         # What building took is not there for training.
         limit = None if seconds is None else max(seconds - (time.perf_counter() - started), 1e-3)
         report = _train(model, train, held_out, settings, seed, limit, checkpoint_dir, progress)
+        if knows:
+            report["starved"] = 0.0
     report["seconds"] = max(time.perf_counter() - started, report.get("seconds", 0.0))
     return FittedModel(
         name,

@@ -36,6 +36,8 @@ _EQUAL_ROWS = 50.0  # for nearly equal weights,
 _BEHIND, _BEHIND_OF_CLASSES = 0.25, 0.25
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
+# Whole numbers whose probabilities are so much on average are known: what is left to tell is the density.
+_KNOWN = 0.9
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
 
@@ -121,6 +123,7 @@ def select(
     budget: Budget,
     tell: Callable[[str], None],
     of_classes: bool = False,
+    spacing: float = 0.0,
 ) -> Mixed:
     """
     Fit the single-layer families, and the deep one with all the time that is left, or, if one of the others
@@ -138,15 +141,16 @@ def select(
     :param budget: what the fits have left.
     :param tell: takes lines on what is being done.
     :param of_classes: whether densities are probabilities.
+    :param spacing: of rounded targets, over which densities are averaged; zero for others.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
-    tried = _Tried(held_out, tell, of_classes)
+    tried = _Tried(held_out, tell, of_classes, spacing)
 
     def attempt(name: str, label: str, **options: Any) -> None:
         def scored() -> tuple[FittedModel, np.ndarray]:
             fitted = fit(name, train, held_out, label=label, **options)
-            return fitted, fitted.log_density(held_out.X, held_out.Y)
+            return fitted, _judged(fitted, held_out, spacing)
 
         tried.attempt(name, scored, beside="again" in options)
 
@@ -188,6 +192,7 @@ def cross_validate(
     seed: int,
     tell: Callable[[str], None],
     of_classes: bool = False,
+    spacing: float = 0.0,
 ) -> Mixed:
     """
     Where rows are too few to hold any out: all of them in turn, a quarter at a time. The families are then
@@ -199,22 +204,23 @@ def cross_validate(
     :param seed: of the folds.
     :param tell: takes lines on what is being done.
     :param of_classes: whether densities are probabilities.
+    :param spacing: of rounded targets, over which densities are averaged; zero for others.
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
     fold = folds(rows, _FOLDS, seed)
-    tried = _Tried(rows, tell, of_classes)
+    tried = _Tried(rows, tell, of_classes, spacing)
     to_come = len(names) * (_FOLDS + 1)
     for name in names:
 
         def scored(name: str = name) -> tuple[FittedModel, np.ndarray]:
             nonlocal to_come
-            density, seconds = np.zeros(len(rows.X)), 0.0
+            density, seconds = np.zeros([len(rows.X), 2]), 0.0
             for k in range(_FOLDS):
                 part = rows.take(np.flatnonzero(fold != k))
                 fitted = fit(name, part, None, label=f"fold-{k}", steps=_SHORT, time=1.0 / to_come)
                 out = rows.take(np.flatnonzero(fold == k))
-                density[fold == k] = fitted.log_density(out.X, out.Y)
+                density[fold == k] = _judged(fitted, out, spacing)
                 seconds += fitted.report["seconds"]
                 to_come -= 1
             whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
@@ -224,6 +230,13 @@ def cross_validate(
 
         tried.attempt(name, scored)
     return tried.mixed()
+
+
+def _judged(fitted: FittedModel, rows: Rows, spacing: float) -> np.ndarray:
+    """Log densities of rows, and likewise averaged over the spacing of their targets, [N, 2]."""
+    density = fitted.log_density(rows.X, rows.Y)
+    mean = fitted.log_mean_density(rows.X, rows.Y, spacing) if spacing else density
+    return np.stack([density, mean], axis=1)
 
 
 def _nearer_to_all(
@@ -240,10 +253,21 @@ def _nearer_to_all(
 
 
 class _Tried:
-    """What has been fitted, with the log densities of the rows to judge by."""
+    """
+    What has been fitted, with the log densities of the rows to judge by, [N, 2]. At rounded targets a density
+    is the better the narrower it is: what counts is its mean over their spacing, the second column, which for
+    others is the same.
+    """
 
-    def __init__(self, judged: Rows, tell: Callable[[str], None], of_classes: bool = False) -> None:
+    def __init__(
+        self,
+        judged: Rows,
+        tell: Callable[[str], None],
+        of_classes: bool = False,
+        spacing: float = 0.0,
+    ) -> None:
         self._judged, self._tell, self._of_classes = judged, tell, of_classes
+        self._spacing = spacing
         self._fits: dict[str, tuple[list[FittedModel], np.ndarray]] = {}
         self._failed: dict[str, Candidate] = {}
 
@@ -292,7 +316,7 @@ class _Tried:
         if not self._fits:
             errors = " ".join(candidate.error for candidate in self._failed.values())
             raise TrainingError(f"All families failed: {errors}")
-        densities = np.stack([density for _, density in self._fits.values()], axis=1)
+        densities = np.stack([self._counting(d) for _, d in self._fits.values()], axis=1)
         # Rows that are few may like by chance what had no time to learn.
         starved = np.array(
             [
@@ -322,5 +346,16 @@ class _Tried:
                 shares += [weight / len(fits)] * len(fits)
         return members, np.array(shares), tried + list(self._failed.values())
 
+    def _counting(self, log_density: np.ndarray) -> np.ndarray:
+        """Those that count, [N]."""
+        if not self._spacing:
+            return log_density[:, 0]
+        means = [self._average(density[:, 1]) for _, density in self._fits.values()]
+        known = max(means, default=-np.inf) + np.log(self._spacing) > np.log(_KNOWN)
+        return log_density[:, 0 if known else 1]
+
     def _mean(self, log_density: np.ndarray) -> float:
+        return self._average(self._counting(log_density))
+
+    def _average(self, log_density: np.ndarray) -> float:
         return float(np.average(log_density, weights=self._judged.weights))

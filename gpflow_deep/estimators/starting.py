@@ -47,7 +47,7 @@ def start_from_labels(
     seed: int,
     seconds: float | None,
     exact: ExactGP | None = None,
-) -> None:
+) -> bool:
     """
     Let a mean-field model of classes start from an exact GP of the labels, -1 and 1: as its sparse
     approximation, the functions scaled as the bound likes it best.
@@ -59,9 +59,10 @@ def start_from_labels(
     :param seconds: for the evidence.
     :param exact: the GP; by default some hundred rows tell its hyperparameters by their evidence. The units
         of its labels do not matter.
+    :return: whether it does.
     """
     if not _can_start_as_sparse_gp(model, rows):
-        return
+        return False
     labels = pseudo_targets(rows.Y, model.num_latent_gps, settings)
     mean_function = model.layers[-1].mean_function
     if isinstance(mean_function, Constant) and not isinstance(mean_function, Zero):
@@ -88,6 +89,7 @@ def start_from_labels(
         variance.assign(value)
         bounds.append(float(model.elbo(batch)))
     variance.assign(variances[int(np.argmax(bounds))])
+    return True
 
 
 def _can_start_as_sparse_gp(model: Any, rows: Rows) -> bool:

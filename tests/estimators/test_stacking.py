@@ -16,6 +16,12 @@ from gpflow_deep.estimators.selection import Again, Budget, _further, _nearer_to
 from gpflow_deep.estimators.stacking import stacking_weights
 from gpflow_deep.presets.registry import CONSTANT
 
+
+def _two(density: Any) -> np.ndarray:
+    """As of targets that are not rounded, whose densities are averaged over nothing."""
+    return np.stack([density, density], axis=1)
+
+
 _DENSITIES = arrays(np.float64, (30, 3), elements=st.floats(-5.0, 2.0))
 
 
@@ -58,7 +64,7 @@ def test_models_without_time_to_learn_have_no_weight_beside_others() -> None:
 
     def attempt(tried: _Tried, name: str, density: float, starved: bool) -> None:
         fitted: Any = SimpleNamespace(report={"seconds": 1.0, "starved": float(starved)})
-        tried.attempt(name, lambda: (fitted, np.full(5, density)))
+        tried.attempt(name, lambda: (fitted, _two(np.full(5, density))))
 
     rows = Rows(np.zeros([5, 1]), np.zeros([5, 1]), np.ones(5))
     for beside, expected in ((True, [0.0, 1.0]), (False, [1.0])):
@@ -80,12 +86,10 @@ def test_fits_of_one_family_are_mixed_alike_where_that_is_better() -> None:
     rows = Rows(np.zeros([2, 1]), np.zeros([2, 1]), np.ones(2))
     tried = _Tried(rows, tell=lambda line: None)
     fits = [_fit(100, 10, 1.0) for _ in range(4)]
-    tried.attempt("other", lambda: (fits[3], np.full(2, -4.0)))
+    tried.attempt("other", lambda: (fits[3], _two(np.full(2, -4.0))))
     # The first two err on different rows, and the third on both.
     for fit, density in zip(fits[:3], ([0.0, -9.0], [-9.0, 0.0], [-9.0, -9.0]), strict=True):
-        tried.attempt(
-            "deep", lambda fit=fit, d=density: (fit, np.array(d)), beside=fit is not fits[0]
-        )
+        tried.attempt("deep", lambda fit=fit, d=density: (fit, _two(d)), beside=fit is not fits[0])
     members, weights, candidates = tried.mixed()
     assert members[-2:] == fits[:2]
     assert weights[-2] == weights[-1] == pytest.approx(0.5 * candidates[1].weight)
@@ -129,7 +133,7 @@ def test_weights_of_few_rows_are_nearer_to_those_of_all(num_rows: int, expected:
     for name, density in zip(
         "abc", (np.zeros(num_rows), np.where(ahead, 2.0, -3.0), np.full(num_rows, -9.0))
     ):
-        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
+        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), _two(density)))
     _, weights, candidates = tried.mixed()
     np.testing.assert_allclose(
         [c.weight for c in candidates], [expected, 1.0 - expected, 0.0], atol=5e-3
@@ -141,7 +145,7 @@ def test_the_constant_keeps_a_thousandth_for_rows_unlike_all_before() -> None:
     rows = Rows(np.zeros([60, 1]), np.zeros([60, 1]), np.ones(60))
     tried = _Tried(rows, tell=lambda line: None)
     for name, density in (("gp", 9.0), (CONSTANT, -1.0), ("deep", -1.0)):
-        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), np.full(60, density)))
+        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), _two(np.full(60, density))))
     members, weights, candidates = tried.mixed()
     assert len(members) == 2
     np.testing.assert_allclose(weights, [0.999, 0.001], rtol=2e-3)
@@ -157,7 +161,7 @@ def test_of_classes_told_nearly_for_sure_a_small_gap_is_far() -> None:
     for of_classes, kept in ((False, np.exp(-4.0 * (0.1368 - 0.0496))), (True, np.exp(-7.03))):
         tried = _Tried(rows, lambda line: None, of_classes)
         for name, density in zip(("good", "behind"), densities, strict=True):
-            tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
+            tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), _two(density)))
         share = tried.mixed()[1][1]
         np.testing.assert_allclose(share, 0.5 * (alone + kept / (1.0 + kept)), atol=2e-3)
     assert 0.01 < alone < 0.3
@@ -174,3 +178,18 @@ def test_of_few_rows_what_is_nearly_as_good_counts_nearly_as_much() -> None:
         weights, 0.5 * np.array([0.9, 0.1]) + 0.5 * np.array([1.0, level]) / (1 + level)
     )
     np.testing.assert_allclose(_nearer_to_all(np.array([1.0, 0.0]), means, 50.0), [1.0, 0.0])
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_of_rounded_targets_probabilities_count_until_they_are_known(known: bool) -> None:
+    """The first names numbers, and is wrong in some; the second is unsure, and more likely on average."""
+    rows = Rows(np.zeros([400, 1]), np.zeros([400, 1]), np.ones(400))
+    wrong = np.arange(400) % 4 == 0
+    names = np.stack([np.where(wrong, -9.0, 9.0), np.where(wrong, -9.0, 0.0)], axis=1)
+    predicts = _two(np.full(400, -0.05 if known else -0.7))
+    tried = _Tried(rows, lambda line: None, spacing=1.0)
+    for name, density in (("names", names), ("predicts", predicts)):
+        tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), density))
+    weights = {candidate.name: candidate.weight for candidate in tried.mixed()[2]}
+    assert (weights["predicts"] < 0.4) == known
+    assert tried.best(["names", "predicts"]) == ("names" if known else "predicts")
