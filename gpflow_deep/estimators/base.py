@@ -33,7 +33,7 @@ from .linear import fit_linear
 from .logistic import fit_logistic, is_too_wide
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
-from .selection import Again, Budget, Candidate, candidates, cross_validate, select
+from .selection import QUICK, Again, Budget, Candidate, candidates, cross_validate, select
 from .warping import Warping
 
 __all__ = ["DeepGPEstimator"]
@@ -42,6 +42,7 @@ _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
 _FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
 _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
+_FEWEST_SECONDS_FOR_FOLDS = 4.0  # some of which each fit takes whatever the rows
 _FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
 _AGAIN = 0.1  # of the time, for a linear member to take in the held-out rows
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
@@ -283,18 +284,21 @@ class DeepGPEstimator(BaseEstimator):
             return fitted
 
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
-        short = self.time_limit is not None and self.time_limit < _FEWEST_SECONDS
+        limit = np.inf if self.time_limit is None else self.time_limit
+        short, hasty = limit < _FEWEST_SECONDS, limit < _FEWEST_SECONDS_FOR_FOLDS
         if deep and held_out is not None:
             chosen = select(
                 shallow, deep, fit, train, held_out, budget, self._tell, classes, spacing
             )
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not (short and classes):
-            names = shallow if short else [*shallow, deep]
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not hasty and not (short and classes):
+            # These leave most of their time to the others, which are tried while there is some.
+            names = sorted(shallow, key=lambda name: name not in QUICK)
             if classes:
-                # The linear one first, which leaves most of its time to the other.
-                names = [name for name in reversed(shallow) if name not in EXACT]
+                names = [name for name in names if name not in EXACT]
+            elif not short:
+                names.append(deep)
             chosen = cross_validate(
-                names, fit, train, self.random_seed_, self._tell, classes, spacing
+                names, fit, train, budget, self.random_seed_, self._tell, classes, spacing
             )
         else:  # nothing to choose, or nothing to choose by
             fitted = fit(shallow[0], train, held_out, label="whole")

@@ -17,8 +17,10 @@ from .fitted import FittedModel
 from .rows import Rows, folds
 from .stacking import stacking_weights
 
-__all__ = ["Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
+__all__ = ["QUICK", "Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
 
+#: Families that take next to no time.
+QUICK = (CONSTANT, LINEAR)
 #: Families of a single layer that are worth a try, by likelihood.
 _SHALLOW = {
     "gaussian": (*EXACT, LINEAR),
@@ -36,10 +38,12 @@ _EQUAL_ROWS = 50.0  # for nearly equal weights,
 _BEHIND, _BEHIND_OF_CLASSES = 0.25, 0.25
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
-# Whole numbers whose probabilities are so much on average are known: what is left to tell is the density.
+# Rounded targets whose probabilities are so much on average are known: what is left to tell is the density.
 _KNOWN = 0.9
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
 _MOST_ALIKE, _ANNEALED = 4, 2.0
+
+_NEXT_TO_NOTHING = 1e-3  # seconds
 
 Mixed = tuple[list[FittedModel], np.ndarray, list["Candidate"]]
 
@@ -94,10 +98,15 @@ class Budget:
         """Seconds: a share of those left."""
         return None if self._left is None else share * self._left
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether next to nothing is left."""
+        return self._left is not None and self._left <= _NEXT_TO_NOTHING
+
     def spend(self, seconds: float) -> None:
         """Leave fewer, but some: every fit takes a step."""
         if self._left is not None:
-            self._left = max(self._left - seconds, 1e-3)
+            self._left = max(self._left - seconds, _NEXT_TO_NOTHING)
 
 
 def candidates(likelihood: str, predictive: bool) -> tuple[tuple[str, ...], str]:
@@ -189,6 +198,7 @@ def cross_validate(
     names: Sequence[str],
     fit: Fit,
     rows: Rows,
+    budget: Budget,
     seed: int,
     tell: Callable[[str], None],
     of_classes: bool = False,
@@ -196,11 +206,13 @@ def cross_validate(
 ) -> Mixed:
     """
     Where rows are too few to hold any out: all of them in turn, a quarter at a time. The families are then
-    fitted to all rows and mixed by stacking weights. A family that fails is left out.
+    fitted to all rows and mixed by stacking weights. A family that fails is left out, and the last ones where
+    no time is left.
 
     :param names: the families.
     :param fit: trains one.
     :param rows: to train on.
+    :param budget: what the fits have left.
     :param seed: of the folds.
     :param tell: takes lines on what is being done.
     :param of_classes: whether densities are probabilities.
@@ -211,7 +223,10 @@ def cross_validate(
     fold = folds(rows, _FOLDS, seed)
     tried = _Tried(rows, tell, of_classes, spacing)
     to_come = len(names) * (_FOLDS + 1)
-    for name in names:
+    for number, name in enumerate(names):
+        if budget.is_spent and any(earlier not in QUICK for earlier in names[:number]):
+            tell(f"{name}: no time left.")
+            continue
 
         def scored(name: str = name) -> tuple[FittedModel, np.ndarray]:
             nonlocal to_come
@@ -350,8 +365,8 @@ class _Tried:
         """Those that count, [N]."""
         if not self._spacing:
             return log_density[:, 0]
-        means = [self._average(density[:, 1]) for _, density in self._fits.values()]
-        known = max(means, default=-np.inf) + np.log(self._spacing) > np.log(_KNOWN)
+        means = [self._average(np.exp(density[:, 1])) for _, density in self._fits.values()]
+        known = self._spacing * max(means, default=0.0) > _KNOWN
         return log_density[:, 0 if known else 1]
 
     def _mean(self, log_density: np.ndarray) -> float:
