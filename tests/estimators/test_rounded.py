@@ -53,7 +53,8 @@ def test_the_default_does_not_name_numbers_where_it_could_predict() -> None:
         mixture = fitted.predict_mixture(X[300:])
         ends = (metrics.pit(y[300:, None] + end, *mixture) for end in (0.5, -0.5))
         mass = np.subtract(*ends)
-        return float(metrics.rmse(y[300:], fitted.predict(X[300:]))), float(np.mean(np.log(mass)))
+        error = metrics.rmse(y[300:, None], fitted.predict(X[300:])[:, None])
+        return float(error), float(np.mean(np.log(mass)))
 
     (error, mass), (error_of_gp, mass_of_gp) = map(error_and_mass, (default, exact))
     assert error < 1.05 * error_of_gp and mass > mass_of_gp - 0.03
