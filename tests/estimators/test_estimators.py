@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from gpflow_deep import metrics, presets, training
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, selection
 from gpflow_deep.estimators.evidence import fit_exact
+from gpflow_deep.estimators.fitting import fit_family
 from gpflow_deep.estimators.rows import distinct_rows
 from gpflow_deep.estimators.starting import start_as_sparse_gp, start_from_labels
 from gpflow_deep.presets import Settings, get, recommended
@@ -518,3 +519,32 @@ def test_classes() -> None:
         fitted.log_density(X[:1], ["other"])
     with pytest.raises(ValueError, match="at least two classes.*got one class: \\['low'\\]"):
         fitted.fit(X, labels, sample_weight=labels == "low")
+
+
+def test_what_starts_from_a_fit_counts_after_a_few_steps() -> None:
+    """A model that starts from nothing has learned next to nothing by then."""
+    X, y = _data(60)
+    for likelihood, targets, starved in (("bernoulli", y > 0, 0.0), ("gaussian", y, 1.0)):
+        rows = distinct_rows(X, np.asarray(targets, float)[:, None], None)
+        settings = recommended("svgp", len(X), X.shape[1], likelihood=likelihood)
+        fitted = fit_family("svgp", settings, rows, None, 2 - int(starved), seed=0, seconds=0.01)
+        assert fitted.report["steps"] < 20 and fitted.report["starved"] == starved
+
+
+def test_of_few_rows_a_short_limit_is_for_one_family_and_then_for_what_there_is_time() -> None:
+    X, y = _data(40)
+    (alone,) = DeepGPRegressor(time_limit=0.5, random_state=0).fit(X, y).report_
+    assert alone["name"] == "gp"
+    names = ["constant", "linear", "gp", "rough-gp"]
+    tried: list[str] = []
+
+    def fit(name: str, *arguments: Any, **options: Any) -> Any:
+        if name not in tried:
+            tried.append(name)
+        budget.spend(3.0)
+        raise TrainingError("as a family that fails")
+
+    rows, budget = distinct_rows(X, y[:, None], None), selection.Budget(5.0)
+    with pytest.raises(TrainingError):
+        selection.cross_validate(names, fit, rows, budget, 0, lambda line: None)
+    assert tried == ["constant", "linear", "gp"]
