@@ -17,6 +17,7 @@ __all__ = ["ErrorForest"]
 # Of errors, whose usual size is one.
 _WIDTHS = (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.12, 0.18, 0.25, 0.4, 0.6)
 _COMPONENTS = 16  # that are kept of the trees'; a divisor of their number
+_LEAST = 0.001  # that the prediction keeps: trees may all be sure, and wrong
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class ErrorForest(Forest):
     Regression trees for the mean (Breiman 2001) are grown to leaves of few rows, whose distribution is kept
     (Meinshausen 2006, "Quantile regression forests"), here by two moments: what trees differ on gives the
     mixture its jumps and skewness. All variances are wider by what is best for rows that a tree was not
-    grown on. Predictions that follow the inputs are the means [P] and the deviation of the first.
+    grown on. Predictions that follow the inputs are the means [P] and the deviation of the first. Of what is
+    predicted a thousandth stays.
 
     :param means: of errors in leaves, [T, M, P].
     :param variances: of errors in leaves, [T, M, P].
@@ -90,10 +92,11 @@ class ErrorForest(Forest):
         [S, N, P], logarithms of weights [S]. Of one output, trees that nearly agree are one component, of
         their mean and variance.
         """
-        own, spread = self._of_observations(X, means, variances)
+        own, spread = self._of_trees(X, means, variances)
         if means.shape[-1] == 1:
             own, spread = _merged(own, spread)
-        return own, spread, np.full(len(own), -np.log(len(own)))
+        own, spread, weights = _beside(own, spread, means, variances)
+        return own, spread, np.log(weights)
 
     def draw(
         self,
@@ -104,8 +107,8 @@ class ErrorForest(Forest):
         rng: np.random.RandomState,
     ) -> np.ndarray:
         """Of observations, from draws Y [S, N, P] of a Gaussian prediction of them: by a tree each."""
-        own, spread = self._of_observations(X, means, variances)
-        tree = rng.randint(len(own), size=len(Y))
+        own, spread, weights = _beside(*self._of_trees(X, means, variances), means, variances)
+        tree = rng.choice(len(own), size=len(Y), p=weights)
         return own[tree] + np.sqrt(spread[tree] / variances) * (Y - means)
 
     def moments(
@@ -113,11 +116,12 @@ class ErrorForest(Forest):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean [N, P] and covariance over the rows [P, N, N] of such draws, from the prediction's."""
         variances = np.diagonal(covariance, axis1=1, axis2=2).T
-        own, spread = self._of_observations(X, means, variances)
-        scales, shifts = np.sqrt(spread / variances), own - own.mean(axis=0)
-        products = np.einsum("tip,tjp->pij", scales, scales) * covariance
-        products += np.einsum("tip,tjp->pij", shifts, shifts)
-        return own.mean(axis=0), products / len(own)
+        own, spread, weights = _beside(*self._of_trees(X, means, variances), means, variances)
+        mean = np.einsum("t,tip->ip", weights, own)
+        scales, shifts = np.sqrt(spread / variances), own - mean
+        products = np.einsum("t,tip,tjp->pij", weights, scales, scales) * covariance
+        products += np.einsum("t,tip,tjp->pij", weights, shifts, shifts)
+        return mean, products
 
     @classmethod
     def of_arrays(
@@ -136,10 +140,10 @@ class ErrorForest(Forest):
             raise ValueError("errors: expected variances of at least 0, got negative ones.")
         return forest
 
-    def _of_observations(
+    def _of_trees(
         self, X: np.ndarray, means: np.ndarray, variances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the trees, [T, N, P]."""
+        """Means and variances of observations, [T, N, P]."""
         inputs = _beside_predictions(X, means, variances) if self.predicted else X
         own, spread = self._components(inputs)
         usual, share = np.minimum(variances, self.most), self.share(X, variances)
@@ -151,6 +155,14 @@ class ErrorForest(Forest):
         nodes = self.trees.leaves(inputs)
         trees = np.arange(len(nodes))[:, None]
         return self.means[trees, nodes], self.variances[trees, nodes]
+
+
+def _beside(
+    own: np.ndarray, spread: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Components [S, N, P] and the prediction [N, P] as one more, with their weights [S + 1]."""
+    weights = np.append(np.full(len(own), (1.0 - _LEAST) / len(own)), _LEAST)
+    return np.append(own, means[None], axis=0), np.append(spread, variances[None], axis=0), weights
 
 
 def _beside_predictions(X: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn.tree import DecisionTreeRegressor
 
 from gpflow_deep import metrics
@@ -52,7 +53,9 @@ def test_its_trees_are_scikit_learns(monkeypatch: pytest.MonkeyPatch, P: int) ->
     )
     _, _, forest, _ = _grown(P=P)
     new = np.random.default_rng(1).uniform(-0.9, 0.9, size=(50, 2))
-    means, variances, _ = forest.mixture(new, np.zeros((50, P)), np.ones((50, P)))
+    means, variances, log_weights = forest.mixture(new, np.zeros((50, P)), np.ones((50, P)))
+    means, variances = means[:-1], variances[:-1]  # without that of the prediction
+    np.testing.assert_allclose(np.exp(log_weights[:-1]), 0.999 / len(means))
     theirs = np.stack([tree.predict(new).reshape(50, P) for tree in grown])
     np.testing.assert_allclose(means.mean(axis=0), theirs.mean(axis=0), atol=1e-12)
     if P == 1:
@@ -60,6 +63,24 @@ def test_its_trees_are_scikit_learns(monkeypatch: pytest.MonkeyPatch, P: int) ->
         total = spread.mean(axis=0) + theirs.var(axis=0)
         width = (variances + np.square(means)).mean(axis=0) - np.square(means.mean(axis=0)) - total
         np.testing.assert_allclose(width, width[0, 0], atol=1e-9)
+
+
+def test_where_trees_are_sure_and_wrong_a_thousandth_is_the_predictions() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(400, 2))
+    errors = np.where(X[:, :1] > 0.0, 1.0, -1.0) + 0.003 * rng.normal(size=(400, 1))
+    forest, _ = ErrorForest.grow(
+        _standard(X, errors, np.ones(400)), predicted=False, leaf=5, seed=0
+    )
+    wrong = np.array([[-1.0]])
+    at = np.array([[0.5, 0.0]]), np.zeros((1, 1)), np.ones((1, 1))
+    mixture = forest.mixture(*at)
+    found = float(metrics.log_density(wrong, *mixture)[0])
+    np.testing.assert_allclose(found, np.log(0.001) + norm.logpdf(-1.0), atol=0.3)
+    mean, variance = metrics.mixture_moments(*mixture)
+    again, covariance = forest.moments(*at[:2], np.ones((1, 1, 1)))
+    np.testing.assert_allclose(again, mean, atol=1e-12)
+    np.testing.assert_allclose(covariance[:, 0], variance, rtol=1e-9)
 
 
 def test_rows_count_as_often_as_they_are() -> None:
@@ -117,7 +138,7 @@ def test_neighbours_that_are_merged_keep_moments_and_density(
     merged = forest.mixture(X, 0.0 * errors, np.ones_like(errors))
     monkeypatch.setattr(forest_module, "_COMPONENTS", 64)
     whole = forest.mixture(X, 0.0 * errors, np.ones_like(errors))
-    assert (len(merged[0]), len(whole[0])) == (16, 64)
+    assert (len(merged[0]), len(whole[0])) == (16 + 1, 64 + 1)
     for ours, theirs in zip(
         metrics.mixture_moments(*merged), metrics.mixture_moments(*whole), strict=True
     ):
@@ -241,7 +262,7 @@ def test_errors_that_the_predictions_tell_of() -> None:
     forest = calibrate(model, rows, seed=0)
     assert isinstance(forest, ErrorForest) and forest.predicted
     _, variances, _ = forest.mixture(rows.X[:2], np.array([[-1.0], [1.0]]), np.ones((2, 1)))
-    assert variances[:, 1].mean() > 10.0 * variances[:, 0].mean()
+    assert variances[:-1, 1].mean() > 10.0 * variances[:-1, 0].mean()
 
 
 def test_rows_left_out_and_other_rows() -> None:
