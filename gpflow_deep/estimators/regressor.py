@@ -42,7 +42,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     follow a random forest of the inputs: their size, their shape, and what the GP misses, such as jumps.
     Where the sigma point process was at its best early, up to three more are fitted from other draws, and
     count as one with it. With fewer than 200 rows none are held out: all but the last and, where there are
-    ten seconds, a mean-field deep GP are compared by cross-validation, and below 30, or with less than four
+    ten seconds, a mean-field deep GP are compared by cross-validation, and below 30, or with less than two
     seconds, "auto" is an exact GP. Where weights are no counts, or large ones, a mean-field deep GP stands in
     for the sigma point process. Where targets are few numbers that come again, its noise is at least that of
     rounding to them, and members are judged by the probabilities of these, unless they are known. Rows of the
