@@ -35,7 +35,7 @@ _FOLDS = 4
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
 # Of which an e-th is for a member that is so many nats behind; of classes such a share of the best one's log
 # loss, which may be next to nothing.
-_BEHIND, _BEHIND_OF_CLASSES = 0.25, 0.25
+_BEHIND, _BEHIND_OF_CLASSES = 0.1, 0.25
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
 # Rounded targets whose probabilities are so much on average are known: what is left to tell is the density.

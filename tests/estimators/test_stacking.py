@@ -158,7 +158,7 @@ def test_of_classes_told_nearly_for_sure_a_small_gap_is_far() -> None:
     unsure = np.arange(50) < 2  # where the first is less likely than the second
     densities = np.where(unsure, [[-1.0], [-0.3]], [[-0.01], [-0.13]])
     alone = stacking_weights(densities.T)[1]
-    for of_classes, kept in ((False, np.exp(-4.0 * (0.1368 - 0.0496))), (True, np.exp(-7.03))):
+    for of_classes, kept in ((False, np.exp(-10.0 * (0.1368 - 0.0496))), (True, np.exp(-7.03))):
         tried = _Tried(rows, lambda line: None, of_classes)
         for name, density in zip(("good", "behind"), densities, strict=True):
             tried.attempt(name, lambda density=density: (_fit(10, 10, 1.0), _two(density)))
@@ -173,7 +173,7 @@ def test_of_few_rows_what_is_nearly_as_good_counts_nearly_as_much() -> None:
     densities = np.stack([np.zeros(50), np.where(ahead, 2.0, -1.0)], axis=1)
     means = densities.mean(axis=0)
     weights = _nearer_to_all(np.array([0.9, 0.1]), means, 50.0)
-    level = np.exp(-4.0 * 0.1)
+    level = np.exp(-10.0 * 0.1)
     np.testing.assert_allclose(
         weights, 0.5 * np.array([0.9, 0.1]) + 0.5 * np.array([1.0, level]) / (1 + level)
     )
