@@ -21,6 +21,7 @@ from .data import checked_data, checked_weights
 from .fitted import FittedModel
 from .rows import Mixture, Rows
 from .selection import Budget
+from .tails import Tails
 from .warping import Warping, choose_warping
 
 __all__ = ["DeepGPRegressor"]
@@ -270,11 +271,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Of observations over the rows; the diagonal is known."""
         moments = [self._joint_moments(member, inputs) for member in self.members_]
-        mean = sum(w * m for w, (m, _) in zip(self.weights_, moments, strict=True))
-        total = np.zeros([variance.shape[1], len(inputs), len(inputs)])
-        for weight, (own, covariance) in zip(self.weights_, moments, strict=True):
-            away = (own - mean).T
-            total += weight * (covariance + away[:, :, None] * away[:, None, :])
+        _, total = _joint_moments_of_mixture(self.weights_.tolist(), moments)
         # Variances of parts that are no normals are not those of normals of their moments.
         known = np.diagonal(total, axis1=1, axis2=2)  # [P, N]
         shares = np.sqrt(np.minimum(variance.T / np.maximum(known, _TINY), 1.0))
@@ -300,14 +297,31 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
                 float(member.model.likelihood.variance.numpy())
                 * float(self.scaling_.Y_scale[0]) ** 2
             )
-        mean, covariance = self.warping_.joint_moments(
-            mean[:, 0], covariance[0] + noise * np.eye(len(inputs))
-        )
-        return mean[:, None], covariance[None]
+        covariance = covariance[0] + noise * np.eye(len(inputs))
+        factors: tuple[float, ...] = (1.0,)
+        weights: tuple[float, ...] = (1.0,)
+        if isinstance(
+            member.errors, Tails
+        ):  # wider and narrower normals are not one on the targets' scale
+            factors, weights = member.errors.factors, member.errors.weights
+        parts = [self.warping_.joint_moments(mean[:, 0], factor * covariance) for factor in factors]
+        return _joint_moments_of_mixture(weights, [(m[:, None], c[None]) for m, c in parts])
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """Without the axis of outputs, the last one, where the targets had none."""
         return values[..., 0] if self._flat_target_ else values
+
+
+def _joint_moments_of_mixture(
+    weights: Sequence[float], moments: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [N, P] and covariance over the rows [P, N, N] of a mixture whose components have such."""
+    mean = np.average([own for own, _ in moments], axis=0, weights=weights)
+    total = np.zeros_like(moments[0][1])
+    for weight, (own, covariance) in zip(weights, moments, strict=True):
+        away = (own - mean).T
+        total += weight * (covariance + away[:, :, None] * away[:, None, :])
+    return mean, total
 
 
 def _observed(
