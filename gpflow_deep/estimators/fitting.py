@@ -34,9 +34,7 @@ __all__ = ["fit_family"]
 
 _MOST_STEPS = 50_000
 _PATIENCE = 8  # looks at held-out rows, of 25
-_FEWEST_STEPS = (
-    20  # that time is to leave; a model of fewer knows next to nothing that it did not before
-)
+_FEWEST_STEPS = 20  # that time is to leave; in fewer a model learns next to nothing
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
 

@@ -300,9 +300,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         covariance = covariance[0] + noise * np.eye(len(inputs))
         factors: tuple[float, ...] = (1.0,)
         weights: tuple[float, ...] = (1.0,)
-        if isinstance(
-            member.errors, Tails
-        ):  # wider and narrower normals are not one on the targets' scale
+        if isinstance(member.errors, Tails):
+            # Wider and narrower normals are no normal on the targets' scale.
             factors, weights = member.errors.factors, member.errors.weights
         parts = [self.warping_.joint_moments(mean[:, 0], factor * covariance) for factor in factors]
         return _joint_moments_of_mixture(weights, [(m[:, None], c[None]) for m, c in parts])
