@@ -283,19 +283,20 @@ class DeepGPEstimator(BaseEstimator):
                 budget.spend(perf_counter() - started)
             return fitted
 
+        # Numbers that are d apart are rounded with a variance of d^2 / 12.
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
         limit = np.inf if self.time_limit is None else self.time_limit
-        short, hasty = limit < _FEWEST_SECONDS, limit < _FEWEST_SECONDS_FOR_FOLDS
+        fewest = _FEWEST_SECONDS if classes else _FEWEST_SECONDS_FOR_FOLDS
         if deep and held_out is not None:
             chosen = select(
                 shallow, deep, fit, train, held_out, budget, self._tell, classes, spacing
             )
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and not hasty and not (short and classes):
+        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and limit >= fewest:
             # These leave most of their time to the others, which are tried while there is some.
             names = sorted(shallow, key=lambda name: name not in QUICK)
             if classes:
                 names = [name for name in names if name not in EXACT]
-            elif not short:
+            elif limit >= _FEWEST_SECONDS:
                 names.append(deep)
             chosen = cross_validate(
                 names, fit, train, budget, self.random_seed_, self._tell, classes, spacing

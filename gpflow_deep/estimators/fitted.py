@@ -163,8 +163,11 @@ class FittedModel:
             masses.append(np.subtract(*(metrics.pit(y + end, *mixture) for end in ends))[:, 0])
         mass = np.concatenate(masses)
         # Far out a distribution function has no digits left, and a density is flat.
-        told = mass > _LEAST_MASS
-        return np.where(told, np.log(np.where(told, mass, 1.0) / width), self.log_density(X, Y))
+        far = mass <= _LEAST_MASS
+        density = np.log(np.where(far, 1.0, mass) / width)
+        if far.any():
+            density[far] = self.log_density(X[far], Y[far])
+        return density
 
     def class_probabilities(self, X: np.ndarray) -> np.ndarray:
         """Of a model of classes, [N, C]."""

@@ -160,8 +160,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         if self._has_own_moments:
             mean, variance = self.predict_f(X)
             f = Mixture(mean[None], variance[None], equal_log_weights(1))
-            term = self._log_density if predictive else self._expected_log_likelihood
-            fit = term(X, f, Y)
+            with new_nodes(is_new):
+                fit = VariationalDeepGPModel._fit(self, passage, X, f, Y, predictive)
         elif output.sample is None:
             mean, variance = self._marginals(output)
             f = Mixture(mean, variance, self._log_weights(tf.shape(mean)[0]))
