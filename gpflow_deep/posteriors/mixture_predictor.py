@@ -10,25 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
-from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 
-from ..layers import Layer
 from ..likelihoods import predict_log_density, predict_mean_and_var
 from ..likelihoods.scale_mixtures import noise_scales
 from ..numerics.parts import in_parts, part_size
-from ..validation import (
-    as_real_tensor,
-    check_finite,
-    check_memory,
-    check_positive_integer,
-    check_targets,
-    images_as_rows,
-)
+from ..validation import check_memory, check_positive_integer
+from .inputs import TakesInputs, as_rows
 from .mixture import Mixture, Noise, joint_covariance, moments, with_noise_scales
 
 __all__ = ["MixturePredictor", "Prediction"]
@@ -45,7 +36,7 @@ _BY_MOMENTS: Any = GPModel  # a posterior is no such model, but predicts alike
 _COPIES = 5
 
 
-class MixturePredictor(ABC):
+class MixturePredictor(TakesInputs, ABC):
     """
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
@@ -56,9 +47,6 @@ class MixturePredictor(ABC):
     what it has computed before. AutoGraph is kept out, here as in the models: there is no Python control
     flow to convert, and to look for it takes most of the time of tracing.
     """
-
-    layers: Sequence[Layer]
-    likelihood: Likelihood
 
     #: Whether components are draws through hidden layers and of nothing else.
     _draws_can_be_learned = False
@@ -279,12 +267,6 @@ class MixturePredictor(ABC):
         (densities,) = self._by_rows("log density", X, noise, False, Y)
         return densities
 
-    def _check_observations(self, data: RegressionData) -> tuple[InputData, tf.Tensor]:
-        if not isinstance(data, (tuple, list)) or len(data) != 2:
-            raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
-        X, Y = data
-        return X, check_targets(Y, self.likelihood, self._output_dim, "data[1]")
-
     # What they are made of.
 
     @property
@@ -296,15 +278,6 @@ class MixturePredictor(ABC):
     def _num_joint_samples(self) -> int:
         """How many draws of whole functions a covariance over points is made of."""
         return 1
-
-    @property
-    def _input_dim(self) -> int | None:
-        """Columns of the inputs, where they are known."""
-        return self.layers[0].input_dim
-
-    @property
-    def _output_dim(self) -> int:
-        return self.layers[-1].output_dim
 
     @property
     def _width(self) -> int:
@@ -356,8 +329,8 @@ class MixturePredictor(ABC):
     ) -> tuple[tf.Tensor, ...]:
         """:meth:`_part` of all points, so that no more than a part's components are ever there."""
         X = self._as_inputs(Xnew)
-        flat = [x if x.shape.rank == 2 else _as_rows(x) for x in targets]
-        flat.insert(0, X if X.shape.rank == 2 else _as_rows(X, self._input_dim))
+        flat = [x if x.shape.rank == 2 else as_rows(x) for x in targets]
+        flat.insert(0, X if X.shape.rank == 2 else as_rows(X, self._input_dim))
         num_outputs = 1 if targets else 2
         part, size = self._in_parts(what, noise, full_output_cov, flat)
         results = in_parts(part, flat, size, num_outputs)
@@ -375,27 +348,6 @@ class MixturePredictor(ABC):
         prediction = self._prediction(self._prepare(), None, noise)
         part = partial(self._part, what, prediction, full_output_cov)
         return part, self._part_size(prediction)
-
-    def _over_batches(
-        self,
-        function: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
-        X: tf.Tensor,
-        shapes: Sequence[Sequence[Any]],
-    ) -> tuple[tf.Tensor, ...]:
-        """
-        A function of inputs [N, D] for every batch of ``X`` [batch..., N, D].
-
-        :param shapes: of its results, with "N" and "P" for the numbers of points and of outputs.
-        """
-        shape = tf.shape(X)
-        batch, N, D = shape[:-2], shape[-2], self._input_dim
-        flat = tf.reshape(X, [-1, N, shape[-1] if D is None else D])
-        results = tf.map_fn(function, flat, fn_output_signature=(X.dtype,) * len(shapes))
-        sizes: dict[Any, TensorType] = {"N": N, "P": self._output_dim}
-        return tuple(
-            tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
-            for x, tail in zip(results, shapes)
-        )
 
     def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
         mean, variance = self._through_likelihood(predict_mean_and_var, X, f)
@@ -415,7 +367,7 @@ class MixturePredictor(ABC):
         def tile(x: tf.Tensor) -> tf.Tensor:
             return tf.tile(x, [S, 1])
 
-        rows = tile(X), _as_rows(f.means), _as_rows(f.variances), *map(tile, observations)
+        rows = tile(X), as_rows(f.means), as_rows(f.variances), *map(tile, observations)
         values = function(self.likelihood, *rows)
         components = [S, tf.shape(X)[0]]
 
@@ -424,44 +376,9 @@ class MixturePredictor(ABC):
 
         return tf.nest.map_structure(restore, values)
 
-    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
-        """Inputs [..., N, D] in the default float, whose D is the first layer's."""
-        tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
-        if tensor.shape.rank == 0:
-            raise ValueError(f"{name}: expected inputs [..., N, D], got one number.")
-        input_dim = self._input_dim
-        if input_dim is None or tensor.shape.rank is None:
-            return tensor
-        if tensor.shape[-1] not in (None, input_dim):
-            raise ValueError(
-                f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
-                f" {tensor.shape}.{images_as_rows(tensor.shape, input_dim)}"
-            )
-        # Where the shape is not known by now.
-        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
-
-    def _as_joint_inputs(self, Xnew: InputData) -> tf.Tensor:
-        """Likewise for what is said of all points together: one without a value would spoil the others."""
-        return check_finite(self._as_inputs(Xnew), "Xnew")
-
-    def _as_matrix(self, Xnew: InputData, name: str = "Xnew") -> tf.Tensor:
-        X = self._as_inputs(Xnew, name)
-        if X.shape.rank is None:
-            return tf.ensure_shape(X, [None, self._input_dim])
-        if X.shape.rank != 2:
-            raise ValueError(f"{name}: expected a matrix [N, D], got shape {X.shape}.")
-        return X
-
 
 def _refuse_covariances(name: str, asked: bool) -> None:
     if asked:
         raise NotImplementedError(
             f"{name}: expected full_cov=False and full_output_cov=False, got True."
         )
-
-
-def _as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:
-    """A matrix of all rows, also of a tensor whose rank is not known by now."""
-    if columns is None:
-        columns = x.shape[-1] if x.shape.rank else None
-    return tf.reshape(x, [-1, tf.shape(x)[-1] if columns is None else columns])
