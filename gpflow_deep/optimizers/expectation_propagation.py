@@ -116,10 +116,6 @@ class _Updates:
             updated.append(Natural(precision, d_mean + tf.linalg.matvec(precision, moved)))
         return updated
 
-    def _assign(self, layer: int, natural: Natural) -> None:
-        """Give a layer's tied factors these parameters (of u)."""
-        self.model.inducing_posterior.assign_natural_parameters(layer, *natural)
-
 
 class StochasticEP(_Updates):
     """
@@ -166,7 +162,7 @@ class StochasticEP(_Updates):
             # What is rejected may not be a number, and no share of it is zero.
             precision = tf.where(inside[:, None, None], blend.precision, old.precision)
             linear = tf.where(inside[:, None], blend.linear, old.linear)
-            self._assign(layer, Natural(precision, linear))
+            self.model.inducing_posterior.assign_natural_parameters(layer, precision, linear)
             shares.append(share)
         return shares
 
@@ -208,8 +204,10 @@ class ExpectationPropagation(_Updates):
     EP with a factor for every point and GP (Appendix B), for data that it can keep them for: the factors
     take N T M^2 numbers.
 
-    The model's tied factor stands for their product: its predictions are EP's. :meth:`log_evidence` is
-    the energy of the factors; the model's own ``energy`` is that of a tied factor.
+    The model's posterior stands for their product: its predictions are EP's. :meth:`log_evidence` is the
+    energy of the factors; the model's own ``energy`` and ``prior_kl`` are those of a tied factor. Where the
+    product makes functions less certain than their prior, as of hidden layers it may, no tied factor does:
+    what is missing is kept beside it, until it is given other parameters.
 
     >>> layers = gd.layers.build_separate_layers(X, hidden_dims=(), num_inducing=5)
     >>> model = gd.models.FITCEPDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_data=len(X))
@@ -248,14 +246,10 @@ class ExpectationPropagation(_Updates):
         :return: how many updates were rejected, because the posterior or a cavity would not have been
             positive definite.
         """
-        rejected = int(self._compiled())
-        for layer, site in enumerate(self.sites):
-            precision, linear = (tf.reduce_sum(x, axis=0) for x in site)
-            # Of few points the rank is less than full, which the parameterisation has.
-            diagonal = tf.linalg.diag_part(precision)
-            least = 1e-10 * tf.reduce_max(diagonal, axis=-1, keepdims=True)
-            self._assign(layer, Natural(tf.linalg.set_diag(precision, diagonal + least), linear))
-        return rejected
+        rejected, whole, factors = self._compiled()
+        for layer, (natural, factor) in enumerate(zip(whole, factors)):
+            self.model.inducing_posterior.assign_product(layer, factor, *natural)
+        return int(rejected)
 
     def log_evidence(self) -> tf.Tensor:
         """
@@ -292,7 +286,7 @@ class ExpectationPropagation(_Updates):
             cavity.append(Natural(natural.precision - own.precision, natural.linear - own.linear))
         return cavity
 
-    def _sweep(self) -> tf.Tensor:
+    def _sweep(self) -> tuple[tf.Tensor, list[Natural], list[tf.Tensor]]:
         factors = self._prior_factors()
 
         def body(n: tf.Tensor, rejected: tf.Tensor, whole: list[Natural]) -> tuple:
@@ -320,13 +314,13 @@ class ExpectationPropagation(_Updates):
                     variable.scatter_nd_update([[n]], value[None])
             return n + 1, rejected + tf.cast(~fine, tf.int32), total
 
-        _, rejected, _ = tf.while_loop(
+        _, rejected, whole = tf.while_loop(
             lambda n, *_: n < self.X.shape[0],
             body,
             (0, 0, self._whole(factors)),
             parallel_iterations=1,
         )
-        return rejected
+        return rejected, whole, factors
 
 
 def _blend(old: Natural, new: Natural, share: TensorType) -> Natural:

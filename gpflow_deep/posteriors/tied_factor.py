@@ -31,6 +31,8 @@ from ..validation import check_memory, check_positive_number, check_seed, check_
 __all__ = ["TiedFactor", "Weights"]
 
 _SERIES_BELOW = 1.0 / 64.0
+_LEAST_PRECISION = 1e-10  # of a direction that has no factor, as a share of the prior's
+_ROUNDING = 1e-12  # of eigenvalues, as a share of the largest
 
 
 class Weights(NamedTuple):
@@ -101,6 +103,8 @@ class TiedFactor(Module):
             targets = 0.1 * rng.standard_normal([T, M])
             self.targets.append(Parameter(targets, transform=in_units_of(scale)))
 
+        self._excess = _Excess(self.num_latent_gps, self.num_inducing)
+
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
         """
@@ -144,6 +148,44 @@ class TiedFactor(Module):
         targets = np.linalg.solve(factor, np.asarray(linear, np.float64)[..., None])[..., 0]
         self.precision_sqrt[layer].assign(factor)
         self.targets[layer].assign(targets)
+        self._excess.roots[layer].assign(tf.zeros_like(self._excess.roots[layer]))
+
+    def assign_product(
+        self, layer: int, factor: TensorType, precision: TensorType, linear: TensorType
+    ) -> None:
+        r"""
+        Let q be the prior times other factors, whose product need not be one that a tied factor can have: it
+        may be indefinite as long as q is a Gaussian, and of any rank.
+
+        With :math:`W = U \Lambda U^T`, a direction in which q is narrower than the prior is the tied
+        factor's. Of one in which it is wider the tied factor has the mean, and q what its variance is larger
+        by, until other parameters are assigned; :meth:`natural_parameters` and :meth:`cavity` know of the factor alone.
+
+        :param layer: the layer's index.
+        :param factor: Cholesky factor L_K of the prior's covariance [T, M, M].
+        :param precision: W [T, M, M] of the product, in the coordinates v with u = L_K v; I + W is positive
+            definite.
+        :param linear: likewise [T, M].
+        """
+        inverse = np.linalg.inv(np.asarray(factor, np.float64))
+        values, vectors = np.linalg.eigh(np.asarray(precision, np.float64))
+        projected = np.einsum("tmk,tm->tk", vectors, np.asarray(linear, np.float64))
+        own = np.maximum(values, _LEAST_PRECISION)
+        # Not what rounding makes of an eigenvalue of zero.
+        is_wider = values < -_ROUNDING * np.maximum(values[:, -1:], 1.0)
+        excess = np.where(is_wider, 1.0 / (1.0 + values) - 1.0 / (1.0 + own), 0.0)
+        mean = projected / (1.0 + np.where(is_wider, values, own))
+        # B^T B = L L^T with B = Lambda^(1/2) U^T L_K^-1: no product is formed, whose smallest eigenvalues
+        # rounding would make negative.
+        directions = np.matmul(vectors.transpose(0, 2, 1), inverse)
+        orthogonal, upper = np.linalg.qr(np.sqrt(own)[..., None] * directions)
+        signs = np.where(np.einsum("tmm->tm", upper) < 0.0, -1.0, 1.0)
+        targets = np.einsum("tmk,tm->tk", orthogonal, mean * (1.0 + own) / np.sqrt(own))
+        self.precision_sqrt[layer].assign((signs[..., None] * upper).transpose(0, 2, 1))
+        self.targets[layer].assign(signs * targets)
+        self._excess.roots[layer].assign(
+            (np.sqrt(excess)[..., None] * directions).transpose(0, 2, 1)
+        )
 
     def weights(self, layer: int, covariance: tf.Tensor, power: TensorType) -> Weights:
         """
@@ -152,7 +194,11 @@ class TiedFactor(Module):
         :param covariance: the prior's, [M, M] or [T, M, M], in float64.
         :param power: b; 1 for q.
         """
-        return self._solve(layer, covariance, power).weights
+        mean, reduction = self._solve(layer, covariance, power).weights
+        if isinstance(power, float) and power == 1.0:
+            root = tf.convert_to_tensor(self._excess.roots[layer])
+            reduction -= tf.matmul(root, root, transpose_b=True)
+        return Weights(mean, reduction)
 
     def cavity(
         self, layer: int, covariance: tf.Tensor, fraction: TensorType
@@ -197,6 +243,19 @@ class TiedFactor(Module):
         mean = power * tf.matmul(half, c, transpose_a=True)[..., 0]
         reduction = power * tf.matmul(half, half, transpose_a=True)
         return _Solved(Weights(mean, reduction), root, half, c[..., 0])
+
+
+class _Excess(tf.__internal__.tracking.AutoTrackable):
+    """
+    By what q is wider than the prior, which no tied factor makes it: E E^T, to be taken from the reduction.
+    Saved with the posterior, but none of its variables, which are free numbers.
+    """
+
+    def __init__(self, num_latent_gps: Sequence[int], num_inducing: Sequence[int]) -> None:
+        self.roots = [
+            tf.Variable(tf.zeros([T, M, M], tf.float64), trainable=False)
+            for T, M in zip(num_latent_gps, num_inducing)
+        ]
 
 
 class _Solved(NamedTuple):
