@@ -323,12 +323,21 @@ class DeepGPModel(
     def _sample_prior(self, X: tf.Tensor, S: int, seed: TensorType | None) -> list[tf.Tensor]:
         inputs, draws = tf.broadcast_to(X, [S, *tf.unstack(tf.shape(X))]), []
         shapes = self._point_shapes(S, tf.shape(X)[0], len(self._random_layers))
-        for layer, noise in zip(self._random_layers, standard_normals(shapes, seed)):
+        variances = self._noise_variances
+        noise = standard_normals([*shapes, *shapes[: len(variances)]], seed)
+        for index, layer in enumerate(self._random_layers):
             below = inputs
-            inputs = layer.sample_prior(below, noise)
+            inputs = layer.sample_prior(below, noise[index])
+            if index < len(variances):
+                inputs += tf.sqrt(variances[index]) * noise[len(shapes) + index]
             draws.append(inputs)
         draws[-1] = self._draws(Step(inputs, Conditional(inputs, inputs), below))
         return draws
+
+    @property
+    def _noise_variances(self) -> Sequence[TensorType]:
+        """Of the noise that outputs of the first layers have on top, where they have any."""
+        return []
 
     def _point_shapes(
         self,

@@ -168,6 +168,10 @@ class FITCEPDeepGP(DeepGPModel):
             return num_points
         return tf.cast(tf.shape(X)[0] if num_points is None else num_points, tf.float64)
 
+    @property
+    def _noise_variances(self) -> Sequence[TensorType]:
+        return self.noise_variances
+
     def _prior_covariances(self) -> list[tf.Tensor]:
         """Per layer K_MM with the default jitter, [M, M] or [T, M, M], in float64."""
         jitter = gpflow.config.default_jitter()

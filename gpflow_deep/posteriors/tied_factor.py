@@ -159,7 +159,8 @@ class TiedFactor(Module):
 
         With :math:`W = U \Lambda U^T`, a direction in which q is narrower than the prior is the tied
         factor's. Of one in which it is wider the tied factor has the mean, and q what its variance is larger
-        by, until other parameters are assigned; :meth:`natural_parameters` and :meth:`cavity` know of the factor alone.
+        by, until other parameters are assigned; :meth:`natural_parameters` and :meth:`cavity` know of the
+        factor alone.
 
         :param layer: the layer's index.
         :param factor: Cholesky factor L_K of the prior's covariance [T, M, M].

@@ -206,6 +206,18 @@ def test_prior_kl_is_that_of_the_variational_limit() -> None:
     assert np.isfinite(expectation)
 
 
+def test_draws_of_the_prior_have_the_noise_of_the_hidden_layer() -> None:
+    """Through a linear kernel the last layer's variance is that of the hidden outputs, summed."""
+    layers = [
+        gd.layers.GPLayer(gpflow.kernels.SquaredExponential(variance=0.5), X[:5], 2),
+        gd.layers.GPLayer(gpflow.kernels.Linear(), np.eye(2), 1),
+    ]
+    model = gd.models.FITCEPDeepGP(layers, Gaussian(0.1), noise_variance=0.7)
+    hidden, output = model.sample_prior(XNEW[:4], 20_000, seed=0)
+    np.testing.assert_allclose(np.var(hidden, axis=0), 1.2, rtol=0.05)
+    np.testing.assert_allclose(np.var(output, axis=0), 2.4, rtol=0.07)
+
+
 def test_full_covariance_of_an_unknown_number_of_points() -> None:
     model = fitc(full_covariance=True)
     posterior, expected = model.posterior(), model.predict_y(XNEW)
