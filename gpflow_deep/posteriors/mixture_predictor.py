@@ -34,6 +34,8 @@ _BY_MOMENTS: Any = GPModel  # a posterior is no such model, but predicts alike
 
 #: How many numbers there are at most for each of the covariances of whole functions, as measured.
 _COPIES = 5
+#: And how many numbers these may be, where functions are drawn a part of them at a time.
+_NUMBERS = 2**26
 
 
 class MixturePredictor(TakesInputs, ABC):
@@ -181,8 +183,23 @@ class MixturePredictor(TakesInputs, ABC):
         X = self._as_joint_inputs(Xnew) if full_cov else self._as_inputs(Xnew)
         prepared = self._prepare()
 
+        if full_cov and X.shape[-2] is not None:
+            what = f"{_COPIES} times the covariance of {int(X.shape[-2]):,} points"
+            check_memory(_COPIES * int(X.shape[-2]) ** 2, what, "Xnew")
+
         def draw(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return (self._sample_f(X, S, full_cov, prepared),)
+            size = S
+            if full_cov and X.shape[0]:
+                size = max(1, min(S, _NUMBERS // (_COPIES * int(X.shape[0]) ** 2)))
+            if size == S:
+                return (self._sample_f(X, S, full_cov, prepared),)
+            # Each has a covariance of its own, of all points: some draws at a time.
+            parts = tf.map_fn(
+                lambda _: self._sample_f(X, size, full_cov, prepared),
+                tf.range(-(-S // size)),
+                fn_output_signature=X.dtype,
+            )
+            return (tf.reshape(parts, [-1, X.shape[0], self._output_dim])[:S],)
 
         if X.shape.rank == 2:
             (draws,) = draw(X)

@@ -16,6 +16,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 import gpflow_deep as gd
 from gpflow_deep.models import DeepGPModel, GlobalInducingBNN, GlobalInducingDeepGP
+from gpflow_deep.posteriors import mixture_predictor
 from tests.models.contract import (
     COMPILED_FAMILIES,
     XNEW,
@@ -35,6 +36,34 @@ from tests.models.contract import (
 def test_predictions_are_deterministic(model: DeepGPModel) -> None:
     for predict in predictions(model).values():
         assert_close(predict(model, XNEW), predict(model, XNEW), rtol=0, atol=0)
+
+
+def test_functions_are_drawn_a_part_at_a_time(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there is memory for, each of them another function."""
+    model = make_model(family, output_dim=2)
+    if not is_joint(model):
+        return
+    monkeypatch.setattr(
+        mixture_predictor, "_NUMBERS", 2 * mixture_predictor._COPIES * len(XNEW) ** 2
+    )
+    compiled = tf.function(lambda: model.predict_f_samples(XNEW, 5), autograph=False)
+    for draws in (model.predict_f_samples(XNEW, 5), compiled()):
+        assert draws.shape == (5, len(XNEW), 2)
+        assert len(np.unique(draws[:, 0, 0])) == 5
+    monkeypatch.undo()
+    seeds = []
+    for _ in range(2):  # all at once
+        tf.random.set_seed(0)
+        seeds.append(model.predict_f_samples(XNEW, 5))
+    assert_close(*seeds, rtol=0, atol=0)
+
+
+def test_functions_at_more_points_than_fit_into_memory_are_refused() -> None:
+    """Before there is any of them."""
+    model = make_model("mean-field")
+    for predict in (model.predict_f_samples, model.posterior().predict_f_samples):
+        with pytest.raises((ValueError, MemoryError), match="Xnew: .*400,000 points"):
+            predict(np.zeros([400_000, 2]))
 
 
 @pytest.mark.parametrize("method", ["predict_f", "predict_y"])
