@@ -84,6 +84,11 @@ class SampledPosterior(Module):
         """What predictions are made of."""
         return [*self.kept, self.times_kept]
 
+    @property
+    def bookkeeping(self) -> list[tf.Variable]:
+        """States of the past, and how many there were: no free numbers."""
+        return [*self.variables_kept, *self.remembered, *self.recalled]
+
     def keep(self) -> None:
         """Keep the present states, in place of the oldest ones."""
         slot = tf.cast(self.times_kept % self.num_kept, tf.int32)

@@ -272,6 +272,17 @@ def test_fit_goes_on_to_the_same_numbers(tmp_path: Path, window: int) -> None:
     assert ends[0][".inducing_posterior.times_kept"] > 0
 
 
+def test_all_may_be_frozen_and_set_trainable_again() -> None:
+    """The states that were kept do not become free numbers."""
+    model = deep(window=3)
+    gpflow.set_trainable(model, False)
+    assert not model.trainable_variables
+    gpflow.set_trainable(model, True)
+    free = {id(parameter.unconstrained_variable) for parameter in model.parameters}
+    assert {id(variable) for variable in model.trainable_variables} == free
+    assert np.isfinite(fit(model, steps=3).history["loss"]).all()
+
+
 def test_fit_restores_the_states_with_the_best_score() -> None:
     model, scores = deep(), []
 
