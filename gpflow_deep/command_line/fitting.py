@@ -80,7 +80,7 @@ class FittedTable:
     :param recipe: of its inputs.
     :param target: name of the column that it predicts.
     :param task: what that is.
-    :param low: least value of each input in training.
+    :param low: least value of each input in training, slips left out.
     :param high: largest.
     """
 
@@ -126,10 +126,18 @@ class FittedTable:
                 f"{path}: expected a fit made from a table, missing: {error}."
             ) from error
 
+    def clipped(self, inputs: pd.DataFrame) -> pd.DataFrame:
+        """
+        As the estimator takes them, which would warn of others, [N, D]: `far` has told of these rows.
+        """
+        limits = self.estimator.prediction_limits_
+        return inputs.clip(limits.low, limits.high, axis=1)
+
     def far(self, inputs: np.ndarray) -> np.ndarray:
-        """Which rows are out of the training data's ranges by a tenth of these."""
+        """Which rows are out of the training data's ranges by a tenth of these, or are clipped."""
         margin = _FAR * (self.high - self.low)
         outside = (inputs < self.low - margin) | (inputs > self.high + margin)
+        outside |= self.estimator.prediction_limits_.beyond(inputs)
         far: np.ndarray = outside.any(axis=1)
         return far
 
@@ -240,7 +248,9 @@ def fit_table(
         if issubclass(warning.category, UserWarning):
             tell(f"Warning: {warning.message}")
     X = inputs.to_numpy()
-    return FittedTable(estimator, recipe, target, chosen, X.min(axis=0), X.max(axis=0))
+    X = np.where(estimator.input_limits_.beyond(X), np.nan, X)
+    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    return FittedTable(estimator, recipe, target, chosen, low, high)
 
 
 def predict_table(
@@ -261,7 +271,8 @@ def predict_table(
         and `p(...)`; and which of its rows are far from the training data.
     """
     for part in parts:
-        inputs = fitted.recipe.inputs(part)
+        given = fitted.recipe.inputs(part)
+        inputs = fitted.clipped(given)
         columns: dict[str, Any] = {}
         if fitted.task.name == "classification":
             probabilities = fitted.estimator.predict_proba(inputs)
@@ -273,4 +284,4 @@ def predict_table(
             columns |= {"mean": mean, "sd": sd}
             columns |= {f"q{float(level)}": v for level, v in zip(quantiles, values.T, strict=True)}
         kept = {name + " (given)" * (name in columns): part[name].to_numpy() for name in keep}
-        yield pd.DataFrame(kept | columns), fitted.far(inputs.to_numpy())
+        yield pd.DataFrame(kept | columns), fitted.far(given.to_numpy())

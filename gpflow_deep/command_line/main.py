@@ -126,6 +126,7 @@ def fit(
     After Ctrl-C or a kill the same command goes on where it was.
     """
     with _plain_errors():
+        _keep_input(output / _FIT, data)
         from gpflow_deep.command_line.tables import read_table, require
 
         table = read_table(data, separator, encoding)
@@ -196,6 +197,9 @@ def predict(
     """
     with _plain_errors():
         levels = _probabilities(quantiles)
+        if output != "-":
+            _keep_input(Path(output), new)
+            _keep_input(Path(output), folder / _FIT)
         import_tensorflow()
         from gpflow_deep.command_line.fitting import FittedTable, predict_table
         from gpflow_deep.command_line.scoring import Scores
@@ -235,7 +239,8 @@ def predict(
                 yield table
 
         num_rows = num_far = 0
-        partial = output if output == "-" else f"{output}.partial"
+        # A name of its own: another could be that of NEW.
+        partial = output if output == "-" else f"{output}.{os.getpid()}.partial"
         with (
             nullcontext() if output == "-" else _removed_on_failure(Path(partial)),
             click.open_file(partial, "w", encoding="utf-8") as file,
@@ -273,6 +278,15 @@ def predict(
 
             for path in write_plots(fitted, read_table(new, separator, encoding), plots):
                 _tell(f"Written: {path}")
+
+
+def _keep_input(output: Path, given: Path) -> None:
+    """Refuse to write over a file that is read."""
+    if output.exists() and given.exists() and output.samefile(given):
+        raise click.BadParameter(
+            f"expected another file than {given}, which is read and would be lost, got {output}.",
+            param_hint="--output",
+        )
 
 
 def _remove_checkpoints(folder: Path) -> None:

@@ -35,7 +35,7 @@ def write_plots(fitted: FittedTable, table: pd.DataFrame, folder: Path) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     table = table[known_targets(fitted, table[fitted.target])]
     y = fitted.task.targets(table[fitted.target])
-    inputs = fitted.recipe.inputs(table)
+    inputs = fitted.clipped(fitted.recipe.inputs(table))
     draw = _classes if fitted.task.name == "classification" else _numbers
     with plt.rc_context({"text.parse_math": False}):  # a name with $ in it is no formula
         return [draw(fitted, inputs, y, folder), _importance(fitted, inputs, y, folder)]

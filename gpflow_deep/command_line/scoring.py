@@ -52,7 +52,7 @@ class Scores:
         self._num_strange += int(strange.sum())
         if not known.any():
             return
-        inputs = self._fitted.recipe.inputs(table[known])
+        inputs = self._fitted.clipped(self._fitted.recipe.inputs(table[known]))
         y = self._fitted.task.targets(cells[known])
         for name, value in self._means(inputs, y).items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value) * len(y)

@@ -28,7 +28,7 @@ from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
 from .labels import grow_label_forest
-from .limits import limits_of
+from .limits import Limits, limits_of, warn_of_clipping
 from .linear import fit_linear
 from .logistic import fit_logistic, is_too_wide
 from .rows import Mixture, Rows, distinct_rows, hold_out
@@ -45,6 +45,7 @@ _FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
 _FEWEST_SECONDS_FOR_FOLDS = 2.0  # some of which each fit takes whatever the rows
 _FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
 _AGAIN = 0.1  # of the time, for a linear member to take in the held-out rows
+_FARTHEST = 1e4  # standard deviations: further out, squares have no digits left for distances
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
@@ -94,6 +95,19 @@ class DeepGPEstimator(BaseEstimator):
         check_is_fitted(self)
         return self.members_[int(np.argmax(self.weights_))].model
 
+    @property
+    def prediction_limits_(self) -> Limits:
+        """
+        Between which inputs predictions follow them: in columns that had slips in training those by which
+        they were clipped, in others ten thousand standard deviations from the mean. What is further out is
+        taken for the nearest that is not, with a warning.
+        """
+        check_is_fitted(self)
+        mean, scale = self.scaling_.X_mean, self.scaling_.X_scale
+        with np.errstate(over="ignore"):
+            far = _FARTHEST * scale
+            return self.input_limits_.within(Limits(mean - far, mean + far))
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """
         Write the fitted estimator to one file, without pickle; `gpflow_deep.estimators.load` reads it.
@@ -133,8 +147,7 @@ class DeepGPEstimator(BaseEstimator):
             self._check_again(X.shape[1], num_outputs, before)
         classes = self._is_classifier()
         rows = distinct_rows(X, Y, weights)
-        if not again:
-            self._find_limits(rows, classes)
+        self._find_limits(rows, classes)
         rows = self._within_limits(rows)
         train, held_out = self._split(rows, classes)
         budget = Budget(self.time_limit)
@@ -389,7 +402,9 @@ class DeepGPEstimator(BaseEstimator):
         """Checked, clipped and standardised inputs [N, D]."""
         check_is_fitted(self)
         X = checked_data(self, X, reset=False)
-        return self.scaling_.inputs(self.input_limits_.clip(X)).astype(self.float)
+        limits = self.prediction_limits_
+        warn_of_clipping(limits, X, "X", getattr(self, "feature_names_in_", None))
+        return self.scaling_.inputs(limits.clip(X)).astype(self.float)
 
     def _mixture(self, prediction: str, inputs: np.ndarray) -> Mixture:
         """The members' mixtures as one: means [S, N, P], variances [S, N, P], log weights [S]."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Limits", "limits_of"]
+from gpflow_deep.numerics.warning import warn_caller
+
+__all__ = ["Limits", "limits_of", "warn_of_clipping"]
 
 _FAR = 100.0  # distances from the median, in units of a normal distribution's standard deviation
 _QUARTILES_TO_SD = 1.349  # between the quartiles of a normal distribution
@@ -51,6 +53,10 @@ class Limits:
         """These limits for some columns, [D] of booleans, and none for the others."""
         return Limits(np.where(columns, self.low, -np.inf), np.where(columns, self.high, np.inf))
 
+    def within(self, other: Limits) -> Limits:
+        """What is in these limits and in others."""
+        return Limits(np.maximum(self.low, other.low), np.minimum(self.high, other.high))
+
     def clip(self, array: np.ndarray) -> np.ndarray:
         """The values within the limits [N, D]."""
         return np.clip(array, self.low, self.high)
@@ -80,9 +86,10 @@ def limits_of(
     weights: np.ndarray | None = None,
 ) -> Limits:
     """
-    The limits of the columns in which few values are beyond them: one row, or a fiftieth of the observations.
-    More are no slips (of a sensor that is off four times of five, a fifth is far from the rest). With a
-    warning for each column that has any.
+    The limits of the columns in which values are beyond them, but few: one row, or a fiftieth of the
+    observations. More are no slips (of a sensor that is off four times of five, a fifth is far from the
+    rest); and where none are, nothing says that values further out, which a prediction may be asked for, are.
+    With a warning for each column that has any.
 
     :param array: [N, D], no row twice where there are weights.
     :param name: of the argument that it is.
@@ -94,7 +101,6 @@ def limits_of(
     number = np.sum(beyond, axis=0)
     few = (number <= 1) | (np.average(beyond, axis=0, weights=weights) <= _RARE)
     for column in np.flatnonzero(number):
-        what = f"column {columns[column]!r}" if columns is not None else f"column {column}"
         taken = "as they are, being too many for slips"
         if few[column]:
             taken = (
@@ -102,8 +108,32 @@ def limits_of(
                 f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them"
             )
         warnings.warn(
-            f"{name}, {what}: {number[column]} of {len(array)} values are more than 100 standard"
-            f" deviations, by the quartiles, from the median, and are taken {taken}.",
+            f"{name}, {_called(column, columns)}: {number[column]} of {len(array)} values are more than 100"
+            f" standard deviations, by the quartiles, from the median, and are taken {taken}.",
             stacklevel=5,
         )
-    return limits.where(few)
+    return limits.where(few & (number > 0))
+
+
+def warn_of_clipping(
+    limits: Limits, array: np.ndarray, name: str, columns: Sequence[str] | None = None
+) -> None:
+    """
+    A warning, at the line that called this package, for each column with values that a fit takes for others.
+
+    :param limits: of the fit.
+    :param array: [N, D].
+    :param name: of the argument that it is.
+    :param columns: their names, if they have any.
+    """
+    number = np.sum(limits.beyond(array), axis=0)
+    for column in np.flatnonzero(number):
+        warn_caller(
+            f"{name}, {_called(column, columns)}: {number[column]} of {len(array)} values are too far from"
+            " those of the training, and are taken for the nearest within the limits of the fit"
+            f" ({limits.low[column]:g} or {limits.high[column]:g})."
+        )
+
+
+def _called(column: int, columns: Sequence[str] | None) -> str:
+    return f"column {column}" if columns is None else f"column {columns[column]!r}"

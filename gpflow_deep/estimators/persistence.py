@@ -274,6 +274,7 @@ def _estimator(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
 def _limits(arrays: Mapping[str, np.ndarray], name: str, size: int) -> Limits:
     low, high = arrays[f"{name}.low"], arrays[f"{name}.high"]
     ordered = low.shape == high.shape == (size,) and bool((low <= high).all())
+    ordered = ordered and bool(((low < np.inf) & (high > -np.inf)).all())
     _expect(ordered, f"{name}: {size} lower limits, and upper ones not below them", (low, high))
     return Limits(low, high)
 

@@ -83,7 +83,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
     Attributes: `model_` the GPflow model, on standardised data; `members_`, `weights_` what is mixed;
     `report_` what was tried; `warping_` of the targets, or ``None``; `scaling_`, `input_limits_`,
-    `target_limits_`; `n_features_in_`, `feature_names_in_`.
+    `target_limits_`, `prediction_limits_`; `n_features_in_`, `feature_names_in_`.
     """
 
     def __sklearn_tags__(self) -> Any:

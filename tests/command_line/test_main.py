@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,6 +187,26 @@ def test_rows_far_from_the_training_data_are_told(fit_folder: Path, tmp_path: Pa
     assert "Warning: 1 of 3 rows are out of the ranges of the training data" in result.stderr
 
 
+def test_inputs_that_are_clipped_are_told_once(tmp_path: Path) -> None:
+    """And a slip in the training data makes no range of it."""
+    table = _table().drop(columns=["label", "colour"])
+    table.loc[3, "first"] = 1e12
+    table.to_csv(tmp_path / "data.csv", index=False)
+    output = ("--output", tmp_path / "fit")
+    result = _run("fit", tmp_path / "data.csv", "--target", "y", *output, *_QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Warning: X, column 'first': 1 of 60 values" in result.stderr
+    new = _table(4).assign(first=[0.0, 10.0, 1e9, 0.1], second=[0.0, 0.1, 0.2, 1e300])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        command = ("predict", tmp_path / "fit", tmp_path / "new.csv")
+        result = _run(*command, "--plots", tmp_path / "plots")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("Warning") == 1
+    assert "Warning: 3 of 4 rows are out of the ranges of the training data" in result.stderr
+
+
 @pytest.mark.parametrize("output", [True, False])
 def test_targets_that_are_missing_or_strange(
     fit_folder: Path, tmp_path: Path, output: bool
@@ -311,6 +332,47 @@ def test_quantiles_are_probabilities(tmp_path: Path, quantiles: str) -> None:
     _table(3).to_csv(tmp_path / "new.csv")
     result = _run("predict", tmp_path, tmp_path / "new.csv", "--quantiles", quantiles)
     assert result.exit_code == 2 and "expected numbers in (0, 1)" in result.stderr
+
+
+@pytest.mark.parametrize("link", ["", "symbolic", "hard"])
+@pytest.mark.parametrize("plots", [False, True])
+def test_predict_does_not_write_over_what_it_reads(
+    fit_folder: Path, tmp_path: Path, link: str, plots: bool
+) -> None:
+    data = output = tmp_path / "data.csv"
+    _table(3).to_csv(data, index=False)
+    before = data.read_bytes()
+    if link:
+        output = tmp_path / "link.csv"
+        (output.symlink_to if link == "symbolic" else output.hardlink_to)(data)
+    options = ("--keep", "y", *(("--plots", tmp_path / "plots") if plots else ()))
+    result = _run("predict", fit_folder, data, "--output", output, *options)
+    assert result.exit_code == 2
+    assert f"expected another file than {data}, which is read" in " ".join(result.stderr.split())
+    assert data.read_bytes() == before and not (tmp_path / "plots").exists()
+    fit = fit_folder / "fit.zip"
+    before = fit.read_bytes()
+    assert _run("predict", fit_folder, data, "--output", fit).exit_code == 2
+    assert fit.read_bytes() == before
+
+
+def test_predict_reads_a_table_called_partial(fit_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "out.csv.partial"
+    _table(3).to_csv(data, index=False)
+    before = data.read_bytes()
+    result = _run("predict", fit_folder, data, "--output", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 3 and data.read_bytes() == before
+
+
+def test_fit_does_not_write_over_its_data(tmp_path: Path) -> None:
+    data = tmp_path / "fit.zip"
+    _table().to_csv(data, index=False)
+    before = data.read_bytes()
+    command = ("fit", data, "--target", "y", "--output", tmp_path, "--overwrite", *_QUICK)
+    result = _run(*command)
+    assert result.exit_code == 2 and "which is read and would be lost" in result.stderr
+    assert data.read_bytes() == before
 
 
 def test_predict_needs_a_fit(tmp_path: Path) -> None:
