@@ -124,7 +124,8 @@ class MixturePredictor(TakesInputs, ABC):
         """
         Mean and variance of the posterior of the last layer's functions: moments of the mixture.
 
-        The same call gives the same answer: its draws are fixed by the model's ``seed``. With ``full_cov``
+        The same call gives the same answer: its draws are fixed by the model's ``seed`` (compiled by XLA,
+        inducing outputs that are drawn are another generator's). With ``full_cov``
         the correlations of the points are those of ``num_prediction_samples`` draws of whole functions; the
         mean and the variances on the diagonal are those without it.
 
