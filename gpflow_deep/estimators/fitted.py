@@ -260,7 +260,10 @@ class FittedModel:
             if labels:
                 fitted.labels = Labels.of_arrays(labels, *sizes)
             others = {p: a for p, a in arrays.items() if not p.startswith((_ERRORS, _LABELS))}
-            _assign(fitted.variables(), others)
+            own = fitted.variables()
+            # Which older files have not: no estimator's model has any.
+            others = {p: v.numpy() for p, v in own.items() if "excess_sqrt" in p} | others
+            _assign(own, others)
         return fitted
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

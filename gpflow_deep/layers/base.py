@@ -40,6 +40,11 @@ class Layer(Module, ABC):
     num_inducing: int
     """Inducing points of each of the layer's GPs, M."""
 
+    _is_in_use = False
+    """Whether a model has the layer: what is assigned to its parts is then checked as by :meth:`replace`."""
+
+    _replaceable: tuple[str, ...] = ("kernel", "mean_function")
+
     def __init__(
         self,
         kernel: Kernel,
@@ -52,9 +57,15 @@ class Layer(Module, ABC):
         self.kernel = check_kernel(kernel, self.num_latent_gps)
         self.mean_function = Zero(self.output_dim) if mean_function is None else mean_function
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._is_in_use and name in self._replaceable:
+            self.replace(name, value)
+        else:
+            super().__setattr__(name, value)
+
     def replace(self, name: str, value: Any) -> None:
         """
-        Put another part in the place of the layer's own.
+        Put another part in the place of the layer's own, as an assignment does of a layer that a model has.
 
         :param name: "kernel" or "mean_function"; of :class:`~gpflow_deep.layers.GPLayer` also
             "inducing_variable" and "whiten".
@@ -64,11 +75,11 @@ class Layer(Module, ABC):
         :raises ValueError: likewise. The layer then has what it had before.
         """
         before = getattr(self, name)
-        setattr(self, name, self._as_part(name, value))
+        super().__setattr__(name, self._as_part(name, value))
         try:
             self._check_parts()
         except Exception:
-            setattr(self, name, before)
+            super().__setattr__(name, before)
             raise
 
     def _as_part(self, name: str, value: Any) -> Any:

@@ -81,6 +81,8 @@ class GPLayer(Layer):
         or they are not independent.
     """
 
+    _replaceable = ("kernel", "mean_function", "inducing_variable", "whiten")
+
     def __init__(
         self,
         kernel: Kernel,

@@ -30,7 +30,7 @@ from ..validation import (
     check_seed,
     check_targets,
 )
-from .checks import check_layers, check_likelihood
+from .checks import check_layers, check_likelihood, mark_in_use
 from .closures import check_source, over_batches
 from .functions import SamplesFunctions
 from .one_layer import OneLayerNames
@@ -100,8 +100,9 @@ class DeepGPModel(
     ) -> None:
         # GPModel's own constructor wants one kernel and one mean function.
         BayesianModel.__init__(self, name=name)  # type: ignore[call-arg]
+        self._made_in = gpflow.default_float()
         self.layers = check_layers(layers, self.layer_type)
-        self.likelihood = check_likelihood(likelihood, self._output_dim)
+        self.likelihood = likelihood
         self.num_latent_gps = self.layers[-1].num_latent_gps
         self.num_samples = check_positive_integer(num_samples, "num_samples")
         self.num_prediction_samples = check_positive_integer(
@@ -110,6 +111,21 @@ class DeepGPModel(
         self.num_data = as_num_data(num_data)
         self.seed = check_seed(seed)
         self._check_sharing()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Whenever they are assigned: what does not fit would fail in the midst of training, or not at all.
+        if name == "likelihood" and hasattr(self, "layers"):
+            check_likelihood(value, self._output_dim)
+        elif name == "layers":
+            mark_in_use(value)
+        super().__setattr__(name, value)
+
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:
+        """What an optimiser or a sampler moves: none that is only kept, whatever was set trainable."""
+        posterior = getattr(self, "inducing_posterior", None)
+        kept = {id(variable) for variable in getattr(posterior, "bookkeeping", [])}
+        return tuple(v for v in super().trainable_variables if id(v) not in kept)
 
     def _check_sharing(self) -> None:
         warn_of_shared_parameters(self)

@@ -11,7 +11,7 @@ from ..kernels.independent import takes_indices
 from ..layers import Layer
 from ..validation import check_sequence_of
 
-__all__ = ["check_layers", "check_likelihood", "refuse_mixing"]
+__all__ = ["check_layers", "check_likelihood", "mark_in_use", "refuse_mixing"]
 
 
 def check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
@@ -40,6 +40,13 @@ def check_layers(layers: Sequence[Layer], kind: type[Layer]) -> list[Layer]:
                 f" layer {index}, whose inputs are the values of GPs and no indices."
             )
     return layers
+
+
+def mark_in_use(layers: Sequence[Any]) -> None:
+    """Let layers of GPs check, from now on, what is assigned in the place of their parts."""
+    for layer in layers:
+        if isinstance(layer, Layer):
+            layer._is_in_use = True
 
 
 def refuse_mixing(layer: Any, name: str = "layers") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ def _of_layer(name: str) -> Any:
 
     def put(self: OneLayerNames, value: Any) -> None:
         self._only_layer(name).replace(name, value)
-        self._rename(name)
+        self._untrack(name)
 
     return property(get, put, doc=f"The layer's ``{name}``, of models of one layer.")
 
@@ -49,7 +49,7 @@ def _of_posterior(name: str) -> Any:
             raise ValueError(f"{name}: expected shape {before}, got {shape}.")
         # TensorFlow makes no checkpoint of a list whose elements were replaced.
         setattr(posterior, name, [value] if isinstance(values, list) else value)
-        self._rename(name)
+        self._untrack(name)
 
     return property(get, put, doc=f"The posterior's ``{name}``, of models of one layer.")
 
@@ -81,22 +81,24 @@ class OneLayerNames:
 
         A property comes before an entry of the instance's dictionary, so that the two cannot disagree.
         """
-        if len(self.layers) != 1:
-            return
+        own = object.__getattribute__(self, "__dict__")
         for name in _PARTS:
             part = getattr(self, name, None)
             if part is not None:
-                self.__dict__[name] = part
+                own[name] = part
             else:
-                self.__dict__.pop(name, None)
+                own.pop(name, None)
 
-    def _rename(self, name: str) -> None:
+    def _untrack(self, name: str) -> None:
         # TensorFlow's own: a checkpoint has the part where it belongs, in the layer or the posterior.
         self._delete_tracking(name)  # type: ignore[attr-defined]
-        self._name_parts()
 
-    def _flatten(self, *args: Any, **kwargs: Any) -> Any:
-        """What TensorFlow collects variables by: of the parts as they are now, if a layer has new ones."""
-        if not self.__dict__.keys().isdisjoint(_PARTS):
-            self._name_parts()
-        return super()._flatten(*args, **kwargs)  # type: ignore[misc]
+    if not TYPE_CHECKING:  # which would take every attribute for known
+
+        def __getattribute__(self, name: str) -> Any:
+            # Layers and posteriors do not know the models that they are parts of, and may have new parts at
+            # any time. TensorFlow and GPflow, of the model or of what contains it, all look here for them.
+            found = super().__getattribute__(name)
+            if name == "__dict__" and not found.keys().isdisjoint(_PARTS):
+                self._name_parts()
+            return found

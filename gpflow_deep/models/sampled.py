@@ -148,12 +148,6 @@ class SampledDeepGP(DrawingDeepGPModel):
         self._name_parts()
 
     @property
-    def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """What an optimiser or a sampler moves; nothing that is kept of states, whatever was set trainable."""
-        kept = {id(variable) for variable in self.inducing_posterior.bookkeeping}
-        return tuple(v for v in super().trainable_variables if id(v) not in kept)
-
-    @property
     def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
         return (*super()._settings_of_predictions, self.covariance_jitter)
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from gpflow.base import TensorType
+from gpflow.base import Parameter, TensorType
 
 from ..numerics.draws import standard_normals
 from ..posteriors.mixture import Noise
 from ..posteriors.mixture_predictor import Prediction
 from ..validation import check_positive_integer
+from .amortized import AmortizedDeepGP
 from .functions import DrawnFunctions
 from .passage import Passage, PassageChain
 from .variational import VariationalDeepGPModel
@@ -49,7 +50,8 @@ class StackedDeepGP(VariationalDeepGPModel):
     :param seed: of the draws that predictions are made with.
     :raises TypeError: where a part is no such model.
     :raises ValueError: where the parts' layers or likelihoods do not fit each other, points travel through
-        one by sites, or one has an objective that is not the evidence lower bound.
+        one by sites or have latent variables in it, or one has an objective that is not the evidence lower
+        bound.
     """
 
     def __init__(
@@ -85,6 +87,13 @@ class StackedDeepGP(VariationalDeepGPModel):
                 "parts: expected models whose points travel by draws (amortization='AR1' or 'AR2'), got"
                 f" sites in {by_sites}."
             )
+        walked = [part.name for part in parts if list(part._random_layers) != list(part.layers)]
+        if walked:
+            raise ValueError(
+                "parts: expected models whose points travel through their layers of GPs and nothing else, got"
+                f" others in {walked}: latent variables (LatentVariableDeepGP) or layers without GPs, which"
+                " the whole, made of the parts' layers alone, would leave out."
+            )
         sampled = [part.name for part in parts if part._num_sampled == len(part.layers)]
         if sampled:
             raise ValueError(
@@ -119,6 +128,32 @@ class StackedDeepGP(VariationalDeepGPModel):
 
     def _check_sharing(self) -> None:
         """The parts are this model's own."""
+
+    @property
+    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
+        """
+        The (q_mu, q_sqrt) pairs of the parts, one after another, that ``gpflow.optimizers.NaturalGradient``
+        takes.
+
+        :raises NotImplementedError: where a part has none.
+        """
+        return [pair for part in self.parts for pair in part.variational_params]
+
+    @tf.autograph.experimental.do_not_convert
+    def prior_kl(self) -> tf.Tensor:
+        """
+        KL divergence of the posterior of the inducing outputs from their prior: the sum of the parts'.
+
+        :raises NotImplementedError: where a part's depends on inputs (``AmortizedDeepGP``).
+        """
+        by_inputs = [part.name for part in self.parts if isinstance(part, AmortizedDeepGP)]
+        if by_inputs:
+            raise NotImplementedError(
+                "prior_kl: expected parts whose divergence does not depend on inputs, got amortised ones in"
+                f" {by_inputs}, every point of which has inducing outputs of its own. The elbo has that of"
+                " its data."
+            )
+        return tf.add_n([part.prior_kl() for part in self.parts])
 
     # What is prepared, and the passage.
 

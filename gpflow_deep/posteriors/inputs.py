@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
@@ -22,6 +23,9 @@ class TakesInputs:
     layers: Sequence[Layer]
     likelihood: Likelihood
 
+    #: GPflow's default float when it was made, which its parameters are in, where that is known.
+    _made_in: Any = None
+
     @property
     def _input_dim(self) -> int | None:
         """Columns of the inputs, where they are known."""
@@ -33,6 +37,12 @@ class TakesInputs:
 
     def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
         """Inputs [..., N, D] in the default float, whose D is the first layer's."""
+        if self._made_in not in (None, gpflow.default_float()):
+            made, present = (np.dtype(x).name for x in (self._made_in, gpflow.default_float()))
+            raise ValueError(
+                f"gpflow.default_float: expected {made}, in which this {type(self).__name__} was made, got"
+                f" {present}; call gpflow.config.set_default_float(np.{made})."
+            )
         tensor = tf.cast(as_real_tensor(X, name), gpflow.default_float())
         if tensor.shape.rank == 0:
             raise ValueError(f"{name}: expected inputs [..., N, D], got one number.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import InputData, MeanAndVariance, Module, RegressionData
+from gpflow.base import InputData, MeanAndVariance, Module, Parameter, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -34,7 +35,8 @@ class DeepGPPosterior(MixturePredictor, Module):
     then, and less than a tenth of the time afterwards.
 
     What is put in the place of the model's kernels, mean functions, inducing variables or their parameters
-    counts in full only from ``update_cache`` on, as new values of them do. Without a cache it counts at once.
+    counts in full only from ``update_cache`` on, as new values of them do. Without a cache it counts at once,
+    as does, in any case, what is put in the place of the likelihood, its numbers or its parameters.
 
     :param model: the deep GP.
     :param precompute_cache: ``TENSOR``; ``VARIABLE`` to keep the cache in variables, which
@@ -214,7 +216,8 @@ class DeepGPPosterior(MixturePredictor, Module):
             return super()._in_parts(what, noise, full_output_cov, arrays)
         specs = tuple(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in arrays)
         # What makes a prediction besides the cache, so that what has another of it is traced anew.
-        key = what, full_output_cov, specs, self.likelihood, *self.model._settings_of_predictions
+        likelihood = self.likelihood, _traced_values(self.likelihood)
+        key = what, full_output_cov, specs, *likelihood, *self.model._settings_of_predictions
         graphs = self._graphs.known
         if key not in graphs:
             part, size = super()._in_parts(what, noise, full_output_cov, arrays)
@@ -230,6 +233,26 @@ class DeepGPPosterior(MixturePredictor, Module):
             graph = compiled(part, input_signature=specs)
             graphs[key] = graph, size
         return graph, size
+
+
+def _traced_values(likelihood: Likelihood) -> tuple[Any, ...]:
+    """What a graph holds on to as it was when it was traced: numbers, functions, and which parameters."""
+    parts: list[tf.Module] = [likelihood]
+    found: list[tuple[Any, ...]] = []
+    for part in parts:
+        for name, values in vars(part).items():
+            if name.startswith("_self_"):  # TensorFlow's own books
+                continue
+            for value in values if isinstance(values, (list, tuple)) else (values,):
+                if isinstance(value, (int, float, str, np.generic, FunctionType)):
+                    found.append((name, value))
+                elif isinstance(value, np.ndarray):
+                    found.append((name, value.shape, value.tobytes()))
+                elif isinstance(value, Parameter):
+                    found.append((name, value.unconstrained_variable.ref()))
+                elif isinstance(value, tf.Module) and value not in parts:
+                    parts.append(value)
+    return tuple(found)
 
 
 class _Graphs:

@@ -97,13 +97,19 @@ class TiedFactor(Module):
         check_memory(numbers, f"factors of {sum(self.num_latent_gps)} GPs", "layers")
         rng = np.random.default_rng(check_seed(seed))
         self.precision_sqrt, self.targets = [], []
+        # E E^T, by which q is wider than the prior, which no factor makes it: to be taken from the reduction.
+        self.excess_sqrt: list[tf.Variable] = []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
             factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
             targets = 0.1 * rng.standard_normal([T, M])
             self.targets.append(Parameter(targets, transform=in_units_of(scale)))
+            self.excess_sqrt.append(tf.Variable(np.zeros([T, M, M]), trainable=False))
 
-        self._excess = _Excess(self.num_latent_gps, self.num_inducing)
+    @property
+    def bookkeeping(self) -> list[tf.Variable]:
+        """What is assigned, and no free number."""
+        return self.excess_sqrt
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -148,7 +154,7 @@ class TiedFactor(Module):
         targets = np.linalg.solve(factor, np.asarray(linear, np.float64)[..., None])[..., 0]
         self.precision_sqrt[layer].assign(factor)
         self.targets[layer].assign(targets)
-        self._excess.roots[layer].assign(tf.zeros_like(self._excess.roots[layer]))
+        self.excess_sqrt[layer].assign(tf.zeros_like(self.excess_sqrt[layer]))
 
     def assign_product(
         self, layer: int, factor: TensorType, precision: TensorType, linear: TensorType
@@ -184,9 +190,7 @@ class TiedFactor(Module):
         targets = np.einsum("tmk,tm->tk", orthogonal, mean * (1.0 + own) / np.sqrt(own))
         self.precision_sqrt[layer].assign((signs[..., None] * upper).transpose(0, 2, 1))
         self.targets[layer].assign(signs * targets)
-        self._excess.roots[layer].assign(
-            (np.sqrt(excess)[..., None] * directions).transpose(0, 2, 1)
-        )
+        self.excess_sqrt[layer].assign((np.sqrt(excess)[..., None] * directions).transpose(0, 2, 1))
 
     def weights(self, layer: int, covariance: tf.Tensor, power: TensorType) -> Weights:
         """
@@ -197,7 +201,7 @@ class TiedFactor(Module):
         """
         mean, reduction = self._solve(layer, covariance, power).weights
         if isinstance(power, float) and power == 1.0:
-            root = tf.convert_to_tensor(self._excess.roots[layer])
+            root = tf.convert_to_tensor(self.excess_sqrt[layer])
             reduction -= tf.matmul(root, root, transpose_b=True)
         return Weights(mean, reduction)
 
@@ -244,19 +248,6 @@ class TiedFactor(Module):
         mean = power * tf.matmul(half, c, transpose_a=True)[..., 0]
         reduction = power * tf.matmul(half, half, transpose_a=True)
         return _Solved(Weights(mean, reduction), root, half, c[..., 0])
-
-
-class _Excess(tf.__internal__.tracking.AutoTrackable):
-    """
-    By what q is wider than the prior, which no tied factor makes it: E E^T, to be taken from the reduction.
-    Saved with the posterior, but none of its variables, which are free numbers.
-    """
-
-    def __init__(self, num_latent_gps: Sequence[int], num_inducing: Sequence[int]) -> None:
-        self.roots = [
-            tf.Variable(tf.zeros([T, M, M], tf.float64), trainable=False)
-            for T, M in zip(num_latent_gps, num_inducing)
-        ]
 
 
 class _Solved(NamedTuple):

@@ -385,3 +385,30 @@ def test_a_users_own_function_calls_a_layer_without_complaint(
 
     assert all(np.isfinite(x).all() for x in first_layer(tf.constant(X)[None]))
     assert not complaints
+
+
+def test_parts_assigned_to_a_layer_in_use_are_checked() -> None:
+    layers = gd.layers.build_layers(X, (2,), num_inducing=4)
+    layer = layers[1]
+    layer.kernel = SquaredExponential(lengthscales=np.ones(2))  # before a model has it
+    model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian())
+    before, mean = vars(layer).copy(), model.predict_f(X)[0]
+    for assign in (lambda *part: setattr(layer, *part), layer.replace):
+        with pytest.raises(ValueError, match="inducing_variable: expected 4 inducing points, as"):
+            assign("inducing_variable", InducingPoints(X[:6]))
+        with pytest.raises(ValueError, match="kernel: SquaredExponential .* does not fit"):
+            assign("kernel", SquaredExponential(lengthscales=np.ones(3)))
+        with pytest.raises(ValueError, match="mean_function: expected 1 columns"):
+            assign("mean_function", gpflow.functions.Constant(np.ones(3)))
+    assert all(vars(layer)[name] is before[name] for name in ("kernel", "mean_function"))
+    assert layer.inducing_variable is before["inducing_variable"]
+    np.testing.assert_allclose(model.predict_f(X)[0], mean)
+    layer.inducing_variable = new = InducingPoints(X[1:5])
+    layer.mean_function = None
+    assert layer.inducing_variable is new
+    assert isinstance(layer.mean_function, gpflow.functions.Zero)
+    assert np.isfinite(model.predict_f(X)[0]).all()
+    layer = gd.layers.GPLayer(SquaredExponential(), None, 2)
+    model = gd.models.GlobalInducingDeepGP([layer], gpflow.likelihoods.Gaussian(), X[:4])
+    with pytest.raises(ValueError, match="inducing_variable: expected 4 inducing points"):
+        model.layers[0].inducing_variable = InducingPoints(X[:6])

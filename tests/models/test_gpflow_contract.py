@@ -462,6 +462,21 @@ def test_single_precision(family: str) -> None:
     assert_close(predictions, double.predict_y(XNEW), rtol=1e-3, atol=1e-4)
 
 
+def test_another_default_float_than_that_of_the_model_is_told(family: str) -> None:
+    """As in a new process, which knows nothing of the first one's."""
+    model = make_model(family)
+    posterior = model.posterior()
+    gpflow.config.set_default_float(np.float32)
+    for call in (
+        lambda: model.predict_y(XNEW),
+        lambda: posterior.predict_f(XNEW),
+        lambda: model.training_loss((X, Y)),
+        lambda: gd.training.fit(model, (X, Y), steps=1, progress=False),
+    ):
+        with pytest.raises(ValueError, match="default_float: expected float64, .* got float32"):
+            call()
+
+
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_training_in_single_precision(family: str) -> None:
     gpflow.config.set_default_float(np.float32)

@@ -327,3 +327,20 @@ def test_links_far_from_the_data(link: Callable[[tf.Tensor], tf.Tensor]) -> None
         loss, slopes = gradients(lambda m=model: m.training_loss((X, Y)), model.trainable_variables)
         assert np.isfinite(loss)
         assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_a_likelihood_assigned_later_is_checked_like_the_first() -> None:
+    model = make_model("mean-field", num_data=len(X))
+    before = model.likelihood
+    with pytest.raises(ValueError, match="likelihood: Softmax takes 3 latent functions, the last"):
+        model.likelihood = Softmax(3)
+    with pytest.raises(TypeError, match="likelihood: expected a GPflow likelihood, got 'gaussian'"):
+        model.likelihood = "gaussian"
+    assert model.likelihood is before
+    model.likelihood = student = gpflow.likelihoods.StudentT()
+    assert model.likelihood is student
+    assert gpflow.utilities.parameter_dict(model)[".likelihood.scale"] is student.scale
+    assert np.isfinite(model.training_loss((X, SIGNAL)))
+    three = gd.models.DeepGP(gd.layers.build_layers(X, (), 3, 5), gpflow.likelihoods.Gaussian())
+    three.likelihood = Softmax(3)
+    assert np.isfinite(three.training_loss((X, np.arange(len(X))[:, None] % 3)))

@@ -178,6 +178,37 @@ def test_a_stack_of_one_part_of_one_layer_is_that_part(part: str) -> None:
         assert_close(stack.predict_f(XNEW, full_cov=True), alone.predict_f(XNEW, full_cov=True))
 
 
+def test_the_divergence_and_the_pairs_are_those_of_the_parts() -> None:
+    stack = _stack("mean-field", "mean-field")
+    expected = sum(float(part.prior_kl()) for part in stack.parts)
+    assert expected > 0.1
+    assert_close(stack.prior_kl(), expected)
+    noise = stack.draw_noise(len(X), seed=[0, 1])
+    untempered = stack.maximum_log_likelihood_objective((X, Y), noise, tempering=0.0)
+    assert_close(untempered - stack.elbo((X, Y), noise), expected)
+    pairs = [pair for part in stack.parts for pair in part.inducing_posterior.variational_params]
+    assert len(pairs) == 2
+    for own, pair in zip(stack.variational_params, pairs, strict=True):
+        assert own[0] is pair[0] and own[1] is pair[1]
+    loss = stack.training_loss_closure((X, Y), compile=False, seed=0)
+    before = float(loss())
+    for pair in stack.variational_params:  # GPflow's takes pairs of one shape at a time
+        gpflow.optimizers.NaturalGradient(0.01).minimize(loss, [pair])
+    assert float(loss()) < before
+
+
+def test_parts_without_a_divergence_or_pairs_say_so() -> None:
+    stack = _stack("mean-field", "global inducing")
+    assert stack.prior_kl().shape == ()
+    with pytest.raises(NotImplementedError, match="which pseudo-observations have not"):
+        _ = stack.variational_params
+    stack = _stack("amortised", "mean-field")
+    with pytest.raises(NotImplementedError, match="AmortizedDeepGP has other parameters"):
+        _ = stack.variational_params
+    with pytest.raises(NotImplementedError, match="prior_kl: .* does not depend on inputs"):
+        stack.prior_kl()
+
+
 def test_bad_parts() -> None:
     first, second = _layers()
     below = PARTS["mean-field"](first)
@@ -193,6 +224,9 @@ def test_bad_parts() -> None:
     sampled = gd.models.GlobalInducingDeepGP([second], LIKELIHOOD, estimator="monte_carlo")
     with pytest.raises(ValueError, match="parts: .* integrate their last layer out"):
         gd.models.StackedDeepGP([below, sampled])
+    latent = gd.models.LatentVariableDeepGP(_layers()[1:], LIKELIHOOD, 1)
+    with pytest.raises(ValueError, match=r"parts: .* latent variables \(LatentVariableDeepGP\)"):
+        gd.models.StackedDeepGP([below, latent])
     for build in (
         partial(gd.models.GlobalInducingDeepGP, kl_weight=0.5),
         partial(gd.models.GlobalInducingDeepGP, kl_weight=lambda: 0.5),

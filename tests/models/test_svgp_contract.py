@@ -355,14 +355,18 @@ _UNFIT: list[tuple[str, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("part, value, error, message", _UNFIT)
+@pytest.mark.parametrize(
+    "owner, part, value, error, message",
+    [("model", *case) for case in _UNFIT]
+    + [("layer", *case) for case in _UNFIT if not case[0].startswith("q_")],
+)
 def test_unfit_parts_are_refused_and_leave_what_there_was(
-    part: str, value: Any, error: type[Exception], message: str
+    owner: str, part: str, value: Any, error: type[Exception], message: str
 ) -> None:
     model = _make("mean-field")
     before, elbo = getattr(model, part), model.elbo((X, Y))
     with pytest.raises(error, match=message):
-        setattr(model, part, value)
+        setattr(model if owner == "model" else model.layers[0], part, value)
     assert getattr(model, part) is before
     assert_close(model.elbo((X, Y)), elbo)
 
@@ -385,6 +389,141 @@ def test_new_parts_of_the_layer_are_the_model_s(name: str) -> None:
     assert model.kernel is kernel
     assert model.log_prior_density() == 0.0
     assert len(model.trainable_variables) == len(_make(name).trainable_variables)
+    assert gpflow.utilities.parameter_dict(model)[".kernel.variance"] is kernel.variance
+
+
+class _Container(tf.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+
+def _part_by_its_owner(model: Any, part: str) -> Callable[[Any], None]:
+    """Ways to put in another part without the model's own names."""
+    layer = model.layers[0]
+    return {
+        "kernel": lambda new: setattr(layer, "kernel", new),
+        "inducing_variable": lambda new: layer.replace("inducing_variable", new),
+        "mean_function": lambda new: setattr(layer, "mean_function", new),
+        "q_mu": lambda new: setattr(model.inducing_posterior, "q_mu", [new]),
+        "layers": lambda new: setattr(model, "layers", [new]),
+        "inducing_posterior": lambda new: setattr(model, "inducing_posterior", new),
+    }[part]
+
+
+def _new_parts() -> dict[str, Any]:
+    zero = gpflow.functions.Constant(np.zeros(P))
+    kernel = gpflow.kernels.Matern52(lengthscales=[9.0, 9.0])
+    layer = _layer(kernel, X[-M:].copy(), P, mean_function=zero)
+    return {
+        "kernel": gpflow.kernels.RBF(lengthscales=[9.0, 9.0]),
+        "inducing_variable": InducingPoints(X[-M:].copy()),
+        "mean_function": gpflow.functions.Constant(np.ones(P)),
+        "q_mu": gpflow.Parameter(np.ones((M, P))),
+        "layers": layer,
+        "inducing_posterior": gd.posteriors.MeanField([layer]),
+    }
+
+
+@pytest.mark.parametrize("part", _new_parts())
+def test_new_parts_have_svgp_s_names_whoever_looks_first(part: str) -> None:
+    def model() -> Any:
+        model = _make("mean-field", mean_function=gpflow.functions.Constant(np.zeros(P)))
+        _part_by_its_owner(model, part)(_new_parts()[part])
+        return model
+
+    svgp, other = _make("SVGP", mean_function=gpflow.functions.Constant(np.ones(P))), model()
+    gpflow.utilities.multiple_assign(other, gpflow.utilities.parameter_dict(svgp))
+    assert_close(other.layers[0].kernel.lengthscales, svgp.kernel.lengthscales)
+    assert_close(other.q_mu, svgp.q_mu)
+    other = model()
+    paths = gpflow.utilities.parameter_dict(other)
+    alive = {
+        id(x) for owner in (other.layers[0], other.inducing_posterior) for x in owner.parameters
+    }
+    assert {id(x) for x in paths.values()} == alive | {id(other.likelihood.variance)}
+    assert paths[".kernel.lengthscales"] is other.layers[0].kernel.lengthscales
+    assert paths[".inducing_variable.Z"] is other.layers[0].inducing_variable.Z
+    assert paths[".q_mu"] is other.inducing_posterior.q_mu[0]
+    assert paths[".q_sqrt"] is other.inducing_posterior.q_sqrt[0]
+    for contained in (_Container, lambda model: model.posterior()):
+        assert len(contained(model()).variables) == len(alive) + 1
+
+
+def test_a_kernel_that_was_replaced_is_given_back_to_an_svgp() -> None:
+    model, svgp = _make("mean-field"), _make("SVGP")
+    model.layers[0].kernel = gpflow.kernels.Matern32(lengthscales=[7.0, 9.0])
+    values = {
+        path: value
+        for path, value in gpflow.utilities.read_values(model).items()
+        if not path.startswith((".layers[", ".inducing_posterior"))
+    }
+    gpflow.utilities.multiple_assign(svgp, values)
+    assert_close(svgp.kernel.lengthscales, np.array([7.0, 9.0]))
+    assert_close(svgp.predict_f(XNEW), model.predict_f(XNEW), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [_Container, lambda model: gd.models.StackedDeepGP([model])])
+def test_containers_train_the_parts_that_there_are(kind: Callable[[Any], Any]) -> None:
+    model = _make("mean-field")
+    container = kind(model)
+    count = len(container.trainable_variables)
+    model.layers[0].kernel = gpflow.kernels.Matern32(lengthscales=[7.0, 9.0])
+    model.inducing_posterior = gd.posteriors.MeanField(model.layers)
+    variables = container.trainable_variables
+    assert len(variables) == count
+    loss = model.training_loss_closure((X, Y), compile=False)
+    options = {"maxiter": 2}
+    assert gpflow.optimizers.Scipy().minimize(loss, variables, options=options).nit > 0
+
+
+def test_a_layer_of_two_models_is_that_of_both() -> None:
+    layer, likelihood = _layer(gpflow.kernels.RBF(), Z.copy(), P), gpflow.likelihoods.Gaussian()
+    first = gd.models.DeepGP([layer], likelihood)
+    with pytest.warns(UserWarning, match="is built on layers of"):
+        second = gd.models.DeepGP([layer], likelihood)
+    layer.kernel = gpflow.kernels.RBF(lengthscales=[9.0, 9.0])
+    for model in (first, second):
+        path = gpflow.utilities.parameter_dict(model)[".kernel.lengthscales"]
+        assert path is layer.kernel.lengthscales
+
+
+_COPIES = {
+    "copy": copy.deepcopy,
+    "gpflow's": gpflow.utilities.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.parametrize("copied", _COPIES.values(), ids=_COPIES)
+def test_copies_have_the_new_parts_and_parts_of_their_own(copied: Callable[[Any], Any]) -> None:
+    model = _make("mean-field")
+    model.layers[0].kernel = gpflow.kernels.Matern32(lengthscales=[7.0, 9.0])
+    for twin in (copied(model), copied(copied(model))):
+        paths = gpflow.utilities.parameter_dict(twin)
+        assert_close(paths[".kernel.lengthscales"], np.array([7.0, 9.0]))
+        assert paths[".kernel.lengthscales"] is not model.kernel.lengthscales
+        twin.layers[0].kernel = gpflow.kernels.Matern32(lengthscales=[3.0, 4.0])
+        assert_close(
+            gpflow.utilities.parameter_dict(twin)[".kernel.lengthscales"], np.array([3.0, 4.0])
+        )
+    assert_close(
+        gpflow.utilities.parameter_dict(model)[".kernel.lengthscales"], np.array([7.0, 9.0])
+    )
+    frozen = gpflow.utilities.freeze(model)
+    assert not frozen.variables
+    assert_close(frozen.predict_f(XNEW), model.predict_f(XNEW))
+
+
+def test_a_user_s_class_with_a_mixin_has_the_names_too() -> None:
+    class Mixin:
+        pass
+
+    class Own(Mixin, gd.models.DeepGP):
+        pass
+
+    model = Own([_layer(gpflow.kernels.RBF(), Z.copy(), P)], gpflow.likelihoods.Gaussian())
+    model.layers[0].kernel = kernel = gpflow.kernels.RBF(lengthscales=[9.0, 9.0])
     assert gpflow.utilities.parameter_dict(model)[".kernel.variance"] is kernel.variance
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import gpflow_deep as gd
+from gpflow_deep.estimators.weighted import WeightedLikelihood
 from tests.models.contract import XNEW, X, assert_close, randomise
 
 LIKELIHOOD = gpflow.likelihoods.Gaussian(0.1)
@@ -53,3 +55,39 @@ def test_products_in_single_precision_from_now_on() -> None:
     after = posterior.predict_y(XNEW)
     np.testing.assert_allclose(after, model.predict_y(XNEW), rtol=1e-4, atol=1e-4)
     assert np.abs(after[0] - before[0]).max() > 0.0
+
+
+@pytest.mark.parametrize(
+    "likelihood, change",
+    [
+        (gpflow.likelihoods.StudentT, lambda own: setattr(own, "df", 10.0)),
+        (
+            lambda: gpflow.likelihoods.Ordinal(np.array([-0.5, 0.5])),
+            lambda own: setattr(own, "bin_edges", np.array([-2.0, 0.1])),
+        ),
+        (gpflow.likelihoods.Poisson, lambda own: setattr(own, "invlink", tf.nn.softplus)),
+        (
+            gpflow.likelihoods.Gaussian,
+            lambda own: setattr(own, "variance", gpflow.Parameter(3.0)),
+        ),
+        (
+            lambda: WeightedLikelihood(gpflow.likelihoods.StudentT(), 1),
+            lambda own: setattr(own.base, "df", 10.0),
+        ),
+    ],
+    ids=["number", "array", "function", "parameter", "of a part"],
+)
+def test_a_likelihood_that_changes_is_that_of_what_was_compiled(
+    likelihood: Callable[[], Any], change: Callable[[Any], None]
+) -> None:
+    model = _mean_field()
+    randomise(model)
+    model.likelihood = likelihood()
+    posterior = model.posterior()
+    before = [posterior.predict_y(XNEW) for _ in range(3)][-1]
+    change(model.likelihood)
+    for _ in range(3):
+        after = posterior.predict_y(XNEW)
+        assert_close(after, model.predict_y(XNEW))
+    assert np.abs(after[1] - before[1]).max() > 1e-3
+    assert len(posterior._graphs.known) == 2  # and no more for the same values
