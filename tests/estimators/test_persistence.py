@@ -232,6 +232,21 @@ def test_arrays_of_another_fit(regressor: DeepGPRegressor, tmp_path: Path) -> No
         load(tmp_path / "fit")
 
 
+def test_a_moment_matched_fit_of_before_ep_was_for_any_model(tmp_path: Path) -> None:
+    """Whose file has nothing that is kept beside a tied factor."""
+    X, y = _data()
+    fitted = DeepGPRegressor("fitc-ep-2", **_QUICK).fit(X, y)
+    path = tmp_path / "fit.zip"
+    save(fitted, path)
+
+    def older(metadata: dict, arrays: dict) -> None:
+        for name in [name for name in arrays if "excess_sqrt" in name]:
+            del arrays[name]
+
+    _rewrite(path, older)
+    np.testing.assert_array_equal(load(path).predict(X), fitted.predict(X))
+
+
 def test_a_file_that_may_not_be_read_is_not_said_to_be_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
