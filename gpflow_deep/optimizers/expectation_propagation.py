@@ -28,7 +28,7 @@ from ..likelihoods import log_normaliser
 from ..models.fitc_ep import FITCEPDeepGP
 from ..numerics.compiled import compiled
 from ..posteriors.tied_factor import Weights
-from ..validation import check_share
+from ..validation import check_flag, check_share
 
 __all__ = ["ExpectationPropagation", "StochasticEP"]
 
@@ -220,22 +220,29 @@ class ExpectationPropagation(_Updates):
     :param model: a deep GP with ``alpha=1``.
     :param data: all the inputs [N, D] and targets [N, P].
     :param damping: the share of the new factor in every update.
+    :param from_tied_factor: whether each point's factor is an N-th of the model's tied one at the start, as
+        after training by the energy, instead of one that says nothing. Of several layers EP seldom converges
+        without, nor undamped.
     :raises ValueError: where the power is another, or the damping is not in (0, 1].
     """
 
-    def __init__(self, model: FITCEPDeepGP, data: RegressionData, damping: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: FITCEPDeepGP,
+        data: RegressionData,
+        damping: float = 1.0,
+        *,
+        from_tied_factor: bool = False,
+    ) -> None:
         super().__init__(model, damping)
         self.X, self.Y = model._check_data(data)
-        N = self.X.shape[0]
+        N = int(self.X.shape[0])
+        share = 1.0 / N if check_flag(from_tied_factor, "from_tied_factor") else 0.0
         self.sites = []
-        for layer in model.layers:
-            T, M = layer.num_latent_gps, layer.num_inducing
-            self.sites.append(
-                Natural(
-                    tf.Variable(np.zeros([N, T, M, M]), trainable=False),
-                    tf.Variable(np.zeros([N, T, M]), trainable=False),
-                )
-            )
+        for index in range(len(model.layers)):
+            tied = Natural(*map(np.asarray, model.inducing_posterior.natural_parameters(index)))
+            start = [np.broadcast_to(share * x.astype(np.float64), [N, *x.shape]) for x in tied]
+            self.sites.append(Natural(*(tf.Variable(x, trainable=False) for x in start)))
         self._compiled = compiled(self._sweep)
         self._compiled_evidence = compiled(self._log_evidence)
 

@@ -98,6 +98,23 @@ def test_the_model_has_the_posterior_of_all_factors(likelihood: Any) -> None:
     assert abs(evidence[-1] - evidence[-2]) < 0.1 * abs(evidence[1] - evidence[0])
 
 
+def test_factors_that_are_shares_of_the_tied_one_have_its_energy() -> None:
+    model = make_deep(gpflow.likelihoods.Gaussian(0.1))
+    for layer, (T, M) in enumerate([(2, 5), (1, 5)]):
+        root = np.tril(RNG.normal(size=[T, M, M])) + 2.0 * np.eye(M)
+        precision = np.einsum("tij,tkj->tik", root, root)
+        model.inducing_posterior.assign_natural_parameters(
+            layer, precision, RNG.normal(size=[T, M])
+        )
+    ep = ExpectationPropagation(model, (X, Y), damping=0.5, from_tied_factor=True)
+    np.testing.assert_allclose(ep.log_evidence(), model.energy((X, Y)), rtol=1e-9)
+    # It goes where it goes without.
+    other = ExpectationPropagation(make_deep(gpflow.likelihoods.Gaussian(0.1)), (X, Y), damping=0.5)
+    for _ in range(25):
+        ep.sweep(), other.sweep()
+    np.testing.assert_allclose(ep.log_evidence(), other.log_evidence(), rtol=1e-5)
+
+
 def _moments_of_hidden(model: gd.models.FITCEPDeepGP) -> np.ndarray:
     factor = np.linalg.cholesky(model._prior_covariances()[0])
     return np.asarray(model._prepare()[0].inducing_moments(factor, whiten=True)[1])
