@@ -3,8 +3,8 @@ Expectation propagation with a factor for every point, after training on the ene
 
     python benchmarks/expectation_propagation.py --dataset yacht --from-tied-factor --damping 0.2
 
-A moment-matched deep GP of two layers is trained by Adam; its kernels then stay as they are, and sweeps update
-the factors. Of every sixth sweep: rejected updates, the evidence of EP, the log density of test rows.
+A moment-matched deep GP of two layers is trained by Adam; its kernels then stay as they are, and sweeps
+update the factors. Of every sixth sweep: rejected updates, the evidence of EP, the log density of test rows.
 """
 
 from __future__ import annotations
