@@ -189,7 +189,7 @@ COMMON: dict[str, Argument] = {
     **_one(1.0, "alpha", kind="share or none"),
     **_one(True, "predictive_objective", kind="weight"),
     **_one(False, "whiten", "full_covariance", "bias", "observe_mean", kind="flag"),
-    **_one(False, "local_reparameterisation", kind="flag"),
+    **_one(False, "local_reparameterisation", "from_tied_factor", kind="flag"),
     # Truth values, as in GPflow.
     **{name: Argument(None, "anything") for name in ("full_cov", "full_output_cov")},
     **_one("marginal", "estimator", kind="choice"),

@@ -98,18 +98,18 @@ class TiedFactor(Module):
         rng = np.random.default_rng(check_seed(seed))
         self.precision_sqrt, self.targets = [], []
         # E E^T, by which q is wider than the prior, which no factor makes it: to be taken from the reduction.
-        self.excess_sqrt: list[tf.Variable] = []
+        self.excess_sqrt: list[Parameter] = []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
             factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
             targets = 0.1 * rng.standard_normal([T, M])
             self.targets.append(Parameter(targets, transform=in_units_of(scale)))
-            self.excess_sqrt.append(tf.Variable(np.zeros([T, M, M]), trainable=False))
+            self.excess_sqrt.append(Parameter(np.zeros([T, M, M]), trainable=False))
 
     @property
     def bookkeeping(self) -> list[tf.Variable]:
         """What is assigned, and no free number."""
-        return self.excess_sqrt
+        return [excess.unconstrained_variable for excess in self.excess_sqrt]
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -201,7 +201,7 @@ class TiedFactor(Module):
         """
         mean, reduction = self._solve(layer, covariance, power).weights
         if isinstance(power, float) and power == 1.0:
-            root = tf.convert_to_tensor(self.excess_sqrt[layer])
+            root = tf.cast(self.excess_sqrt[layer], tf.float64)
             reduction -= tf.matmul(root, root, transpose_b=True)
         return Weights(mean, reduction)
 
