@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,10 +106,9 @@ def limits_of(
                 "for the nearest that is not"
                 f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them"
             )
-        warnings.warn(
+        warn_caller(
             f"{name}, {_called(column, columns)}: {number[column]} of {len(array)} values are more than 100"
-            f" standard deviations, by the quartiles, from the median, and are taken {taken}.",
-            stacklevel=5,
+            f" standard deviations, by the quartiles, from the median, and are taken {taken}."
         )
     return limits.where(few & (number > 0))
 

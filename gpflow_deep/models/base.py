@@ -1,4 +1,4 @@
-"""What the models of all families share: GPflow's training interface, predictions, checks of the data."""
+"""What the models of all families share: GPflow's training interface and predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, Parameter, RegressionData, TensorType
+from gpflow.base import InputData, Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
@@ -24,11 +24,9 @@ from ..posteriors.mixture_predictor import MixturePredictor, Prediction
 from ..posteriors.predictive import DeepGPPosterior
 from ..validation import (
     as_num_data,
-    as_real_tensor,
     check_finite,
     check_positive_integer,
     check_seed,
-    check_targets,
 )
 from .checks import check_layers, check_likelihood, mark_in_use
 from .closures import check_source, over_batches
@@ -410,31 +408,6 @@ class DeepGPModel(
         if isinstance(data, Iterator) and not isinstance(data, tf.data.Iterator):
             return over_batches(self.training_loss, data, compile)
         return ExternalDataTrainingLossMixin.training_loss_closure(self, data, compile=compile)
-
-    def _check_data(self, data: RegressionData) -> RegressionData:
-        """
-        Inputs and targets in the types that the model takes, with shapes that fit it.
-
-        :raises ValueError: where they do not, or a value is NaN or infinite, or no class.
-        :raises tf.errors.InvalidArgumentError: for such values of tensors that are known only when a
-            compiled function runs (compiled by XLA it has no such check).
-        """
-        if not isinstance(data, (tuple, list)) or len(data) != 2:
-            raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
-        X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(data))
-        X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
-        for i, tensor in enumerate((X, Y)):
-            if tensor.shape.rank != 2 or 0 in tensor.shape:
-                advice = " One column is x[:, None]." if tensor.shape.rank == 1 else ""
-                raise ValueError(
-                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}.{advice}"
-                )
-        if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
-            raise ValueError(
-                f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
-            )
-        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
-        return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
 
     def _expected_log_likelihood(self, X: tf.Tensor, f: Mixture, Y: tf.Tensor) -> tf.Tensor:
         """Weighted average of the expected log-likelihood of each observation, [N]."""

@@ -237,12 +237,16 @@ class ExpectationPropagation(_Updates):
         super().__init__(model, damping)
         self.X, self.Y = model._check_data(data)
         N = int(self.X.shape[0])
-        share = 1.0 / N if check_flag(from_tied_factor, "from_tied_factor") else 0.0
+        check_flag(from_tied_factor, "from_tied_factor")
         self.sites = []
         for index in range(len(model.layers)):
-            tied = Natural(*map(np.asarray, model.inducing_posterior.natural_parameters(index)))
-            start = [np.broadcast_to(share * x.astype(np.float64), [N, *x.shape]) for x in tied]
-            self.sites.append(Natural(*(tf.Variable(x, trainable=False) for x in start)))
+            start = []
+            for tied in model.inducing_posterior.natural_parameters(index):
+                each = (
+                    np.asarray(tied, np.float64) / N if from_tied_factor else np.zeros(tied.shape)
+                )
+                start.append(tf.Variable(np.broadcast_to(each, [N, *each.shape]), trainable=False))
+            self.sites.append(Natural(*start))
         self._compiled = compiled(self._sweep)
         self._compiled_evidence = compiled(self._log_evidence)
 

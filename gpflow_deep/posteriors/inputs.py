@@ -1,4 +1,4 @@
-"""What predictions take: inputs and observations, checked, and batches of them."""
+"""What training and predictions take: inputs and observations, checked, and batches of them."""
 
 from __future__ import annotations
 
@@ -70,10 +70,32 @@ class TakesInputs:
         return X
 
     def _check_observations(self, data: RegressionData) -> tuple[InputData, tf.Tensor]:
-        if not isinstance(data, (tuple, list)) or len(data) != 2:
-            raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
-        X, Y = data
+        """Inputs as they are, of any shape, and targets in the type that the likelihood takes."""
+        X, Y = _pair(data)
         return X, check_targets(Y, self.likelihood, self._output_dim, "data[1]")
+
+    def _check_data(self, data: RegressionData) -> RegressionData:
+        """
+        Inputs and targets in the types that the model takes, with shapes that fit it.
+
+        :raises ValueError: where they do not, or a value is NaN or infinite, or no class.
+        :raises tf.errors.InvalidArgumentError: for such values of tensors that are known only when a
+            compiled function runs (compiled by XLA it has no such check).
+        """
+        X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(_pair(data)))
+        X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
+        for i, tensor in enumerate((X, Y)):
+            if tensor.shape.rank != 2 or 0 in tensor.shape:
+                advice = " One column is x[:, None]." if tensor.shape.rank == 1 else ""
+                raise ValueError(
+                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}.{advice}"
+                )
+        if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
+            raise ValueError(
+                f"data: expected as many inputs as targets, got {X.shape[0]} and {Y.shape[0]}."
+            )
+        Y = check_targets(Y, self.likelihood, self._output_dim, "data[1]")
+        return self._as_inputs(check_finite(X, "data[0]"), "data[0]"), Y
 
     def _over_batches(
         self,
@@ -95,6 +117,12 @@ class TakesInputs:
             tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
             for x, tail in zip(results, shapes)
         )
+
+
+def _pair(data: Any) -> Any:
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
+    return data
 
 
 def as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:

@@ -137,11 +137,7 @@ class MixturePredictor(TakesInputs, ABC):
         if not full_cov:
             return self._by_rows("f", Xnew, noise, full_output_cov)
         X = self._as_joint_inputs(Xnew)
-        if X.shape[-2] is not None:
-            N, S = int(X.shape[-2]), self._num_joint_samples
-            # The covariances, and what they are made of and summed by.
-            what = f"{_COPIES} times the covariances of {N:,} points, one for each of {S} draws"
-            check_memory(_COPIES * S * N * N, what, "Xnew")
+        _check_room(X, self._num_joint_samples)
         prepared = self._prepare()
         prediction = self._prediction(prepared, None, noise)
 
@@ -184,9 +180,8 @@ class MixturePredictor(TakesInputs, ABC):
         X = self._as_joint_inputs(Xnew) if full_cov else self._as_inputs(Xnew)
         prepared = self._prepare()
 
-        if full_cov and X.shape[-2] is not None:
-            what = f"{_COPIES} times the covariance of {int(X.shape[-2]):,} points"
-            check_memory(_COPIES * int(X.shape[-2]) ** 2, what, "Xnew")
+        if full_cov:
+            _check_room(X, 1)
 
         def draw(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
             size = S
@@ -393,6 +388,15 @@ class MixturePredictor(TakesInputs, ABC):
             return tf.reshape(x, tf.concat([components, tf.shape(x)[1:]], axis=0))
 
         return tf.nest.map_structure(restore, values)
+
+
+def _check_room(X: tf.Tensor, num_draws: int) -> None:
+    """Whether there is memory for covariances over the points of ``X``, if their number is known by now."""
+    if X.shape[-2] is not None:
+        N = int(X.shape[-2])
+        # The covariances, and what they are made of and summed by.
+        what = f"{_COPIES} times the covariances of {N:,} points, one for each of {num_draws} draws"
+        check_memory(_COPIES * num_draws * N * N, what, "Xnew")
 
 
 def _refuse_covariances(name: str, asked: bool) -> None:

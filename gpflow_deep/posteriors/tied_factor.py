@@ -93,7 +93,8 @@ class TiedFactor(Module):
         check_sequence_of(layers, GPLayer, "layers")
         self.num_latent_gps = tuple(layer.num_latent_gps for layer in layers)
         self.num_inducing = tuple(layer.num_inducing for layer in layers)
-        numbers = sum(T * M * M for T, M in zip(self.num_latent_gps, self.num_inducing))
+        # The factor, and what is kept beside it.
+        numbers = sum(2 * T * M * M for T, M in zip(self.num_latent_gps, self.num_inducing))
         check_memory(numbers, f"factors of {sum(self.num_latent_gps)} GPs", "layers")
         rng = np.random.default_rng(check_seed(seed))
         self.precision_sqrt, self.targets = [], []
