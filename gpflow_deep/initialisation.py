@@ -9,6 +9,7 @@ from gpflow.base import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import Identity, Linear, MeanFunction
 
+from .kernels.independent import index_columns
 from .numerics.compiled import compiled
 from .validation import check_inputs, check_positive_integer, check_seed
 
@@ -25,7 +26,9 @@ _MINIBATCH_ABOVE = 20_000
 _GREEDY_ROWS = 20_000
 
 
-def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -> np.ndarray:
+def kmeans_inducing_inputs(
+    X: np.ndarray, num_inducing: int, *, kernel: Kernel | None = None, seed: int = 0
+) -> np.ndarray:
     """
     Inducing inputs at the k-means centres of ``X``; the distinct rows themselves where there are no
     more than ``num_inducing`` of them, since coinciding inducing inputs make K_MM singular.
@@ -35,13 +38,19 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
 
     :param X: inputs [N, D].
     :param num_inducing: how many inducing inputs, M.
+    :param kernel: that is to have them: columns that a ``Coregion`` in it takes for the numbers of outputs
+        are those of the nearest rows, as an average of numbers is none.
     :return: [min(M, distinct rows), D].
+    :raises TypeError: where ``kernel`` is none of GPflow's.
     """
     # Not needed to use a model that has its inducing inputs, and slow to import.
     from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.metrics import pairwise_distances_argmin
 
     X = check_inputs(X, "X")
     num_inducing, seed = check_positive_integer(num_inducing, "num_inducing"), check_seed(seed)
+    if not isinstance(kernel, Kernel | None):
+        raise TypeError(f"kernel: expected a GPflow kernel, got {kernel!r}.")
     distinct = np.unique(X, axis=0)
     if len(distinct) <= num_inducing:
         return distinct
@@ -49,7 +58,11 @@ def kmeans_inducing_inputs(X: np.ndarray, num_inducing: int, *, seed: int = 0) -
     centres = (
         method(n_clusters=num_inducing, n_init=1, random_state=seed % 2**32).fit(X).cluster_centers_
     )
-    return np.unique(centres.astype(X.dtype), axis=0)
+    centres = centres.astype(X.dtype)
+    columns = [] if kernel is None else index_columns(kernel, X.shape[1])
+    if len(columns):
+        centres[:, columns] = distinct[pairwise_distances_argmin(centres, distinct)][:, columns]
+    return np.unique(centres, axis=0)
 
 
 def greedy_inducing_inputs(

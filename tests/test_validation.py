@@ -47,7 +47,7 @@ WRONG: list[tuple[Callable[[], Likelihood], list[float], str]] = [
     (Poisson, [-1.0, 1.5], "counts"),
     (Beta, [0.0, 1.0, -0.1], "between 0 and 1"),
     (Gamma, [0.0, -1.0], "positive values for Gamma"),
-    (Exponential, [0.0, -1.0], "positive values for Exponential"),
+    (Exponential, [-1.0], "values from 0 on for Exponential"),
     (lambda: Ordinal(np.array([0.0, 1.0])), [3.0, -1.0, 0.5], "levels 0 to 2"),
     (Gaussian, [NAN, INF, -INF], "finite values, not NaN or infinity"),
     (lambda: MissingOutputs(Poisson()), [-1.0, INF], "or NaN"),
@@ -82,6 +82,21 @@ def test_missing_observations_are_let_through_by_name() -> None:
     with pytest.raises(ValueError, match="Y.*NaN.*gpflow_deep.likelihoods.MissingOutputs"):
         check_targets(Y, Bernoulli(), 2, "Y")
     np.testing.assert_array_equal(check_targets(Y, MissingOutputs(Bernoulli()), 2, "Y"), Y)
+
+
+def test_values_at_the_end_of_a_support() -> None:
+    np.testing.assert_array_equal(check_targets([[0.0]], Exponential(), 1, "Y"), [[0.0]])
+
+
+def test_of_densities_of_users_nothing_is_known() -> None:
+    class ZeroInflated(Gamma):
+        def _scalar_log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+            positive = np.log(0.7) + super()._scalar_log_prob(X, F, tf.maximum(Y, 1e-9))
+            return tf.where(Y > 0.0, positive, np.log(0.3) * tf.ones_like(F))
+
+    np.testing.assert_array_equal(check_targets([[0.0]], ZeroInflated(), 1, "Y"), [[0.0]])
+    with pytest.raises(ValueError, match="finite"):
+        check_targets([[NAN]], ZeroInflated(), 1, "Y")
 
 
 def test_labels_of_any_type() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from gpflow.kernels import (
     Combination,
     Coregion,
@@ -18,7 +19,7 @@ from gpflow.kernels import (
 from .methods import has_methods_of
 from .stacked_stationary import StackedStationary
 
-__all__ = ["check_kernel", "latent_kernels", "takes_indices"]
+__all__ = ["check_kernel", "index_columns", "latent_kernels", "takes_indices"]
 
 
 def check_kernel(kernel: Any, num_latent_gps: int) -> Kernel:
@@ -66,7 +67,17 @@ def _check_single_output(kernel: Kernel) -> None:
 
 def takes_indices(kernel: Kernel) -> bool:
     """Whether a part of the kernel is a ``Coregion``: a column of its inputs counts outputs, 0, 1, ..."""
-    return any(isinstance(part, Coregion) for part in (kernel, *kernel.submodules))
+    return bool(_coregions(kernel))
+
+
+def index_columns(kernel: Kernel, input_dim: int) -> np.ndarray:
+    """The columns of inputs [input_dim] that do: their numbers."""
+    columns = np.arange(input_dim)
+    return np.unique([columns[part.active_dims] for part in _coregions(kernel)])
+
+
+def _coregions(kernel: Kernel) -> list[Coregion]:
+    return [part for part in (kernel, *kernel.submodules) if isinstance(part, Coregion)]
 
 
 def latent_kernels(kernel: Kernel) -> Sequence[Kernel] | None:

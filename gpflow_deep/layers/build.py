@@ -105,7 +105,7 @@ def build_layers(
         kernel = make_kernel(X.shape[1], index)
         if index == 0:
             centres = {
-                size: kmeans_inducing_inputs(X, size, seed=seed)
+                size: kmeans_inducing_inputs(X, size, kernel=kernel, seed=seed)
                 if inducing_init == "kmeans"
                 else greedy_inducing_inputs(X, size, kernel, seed=seed)
                 for size in set(sizes)
@@ -256,7 +256,10 @@ def build_separate_layers(
     for index, (input_dim, width) in enumerate(zip([X.shape[1], *widths], widths)):
         kernels = [make_kernel(input_dim, index) for _ in range(width)]
         if index == 0:
-            Zs = [kmeans_inducing_inputs(X, M, seed=seed + gp) for gp in range(width)]
+            Zs = [
+                kmeans_inducing_inputs(X, M, kernel=kernel, seed=seed + gp)
+                for gp, kernel in enumerate(kernels)
+            ]
         elif input_dim == 1:
             Zs = [np.linspace(-1.0, 1.0, M, dtype=X.dtype)[:, None] for _ in range(width)]
         else:

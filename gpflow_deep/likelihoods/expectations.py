@@ -11,6 +11,7 @@ in place of random draws :mod:`.monte_carlo`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -82,7 +83,7 @@ def variational_expectations(
     if takes_draws(likelihood, "variational_expectations"):
         return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "variational_expectations"):
-        return likelihood.variational_expectations(X, Fmu, Fvar, Y)
+        return _own(likelihood, "variational_expectations", X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_expectation(likelihood, X, Fmu, Fvar, Y), axis=-1)
 
 
@@ -105,10 +106,10 @@ def predict_log_density(
         return largest_normaliser(likelihood, Fmu, Fvar, Y, 1.0)
     if takes_draws(likelihood, "predict_log_density"):
         return drawn_density(likelihood, X, Fmu, Fvar, Y)
-    if has_normal_scale(likelihood, Fmu.dtype):
+    if has_normal_scale(likelihood):
         return scale_normaliser(likelihood, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "predict_log_density"):
-        return likelihood.predict_log_density(X, Fmu, Fvar, Y)
+        return _own(likelihood, "predict_log_density", X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_log_density(likelihood, X, Fmu, Fvar, Y), axis=-1)
 
 
@@ -140,11 +141,16 @@ def predict_mean_and_var(
     if takes_draws(likelihood, "predict_mean_and_var"):
         return drawn_moments(likelihood, X, Fmu, Fvar)
     if not needs_quadrature(likelihood, "predict_mean_and_var"):
-        return likelihood.predict_mean_and_var(X, Fmu, Fvar)
+        return _own(likelihood, "predict_mean_and_var", X, Fmu, Fvar)
 
-    if isinstance(likelihood, StudentT) and inherits(likelihood, StudentT, "_conditional_variance"):
-        if likelihood.df <= 2.0:  # GPflow's formula, df / (df - 2), is for more
-            return tf.identity(Fmu), tf.fill(tf.shape(Fmu), tf.constant(np.inf, Fmu.dtype))
+    methods = "_conditional_mean", "_conditional_variance"
+    if isinstance(likelihood, StudentT) and inherits(likelihood, StudentT, *methods):
+        df = tf.convert_to_tensor(likelihood.df, Fmu.dtype)  # which may be trained
+        is_finite = df > 2.0
+        safe = tf.where(is_finite, df, 3.0 * tf.ones_like(df))
+        noise = tf.square(likelihood._scale(X)) * safe / (safe - 2.0)
+        infinity = tf.constant(np.inf, Fmu.dtype)
+        return tf.identity(Fmu), tf.where(is_finite, Fvar + noise, infinity)
     if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_make_phi"):
         return _ordinal_moments(likelihood, Fmu, Fvar)
 
@@ -157,6 +163,18 @@ def predict_mean_and_var(
         return likelihood.conditional_variance(X, F) + tf.square(conditional_mean(F) - mean)
 
     return mean, expectation(square, Fmu, Fvar)
+
+
+def _own(likelihood: Likelihood, method: str, *arguments: tf.Tensor) -> Any:
+    try:
+        return getattr(likelihood, method)(*arguments)
+    except NotImplementedError as error:
+        if str(error):
+            raise
+        raise NotImplementedError(
+            f"likelihood: expected one with the method {method} for this objective or prediction, got"
+            f" {type(likelihood).__name__}, whose _{method} is not implemented."
+        ) from error
 
 
 def _ordinal_moments(likelihood: Ordinal, Fmu: tf.Tensor, Fvar: tf.Tensor) -> MeanAndVariance:

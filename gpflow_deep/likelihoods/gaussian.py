@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -76,18 +78,16 @@ def has_default_quadrature(likelihood: object) -> bool:
     )
 
 
-def has_normal_scale(likelihood: object, dtype: tf.DType) -> bool:
-    """
-    Whether observations are normal, their mean one latent function, their scale made of another.
-
-    :param dtype: of the latent functions.
-    """
+def has_normal_scale(likelihood: object) -> bool:
+    """Whether observations are normal, their mean one latent function, their scale made of another."""
     kind = HeteroskedasticTFPConditional
     methods = "_log_prob", "predict_log_density", "_predict_log_density", "_quadrature_log_prob"
     if not isinstance(likelihood, kind) or not inherits(likelihood, kind, *methods):
         return False
-    some = likelihood.conditional_distribution(tf.zeros([1, 2], dtype))
-    return type(some) is tfp.distributions.Normal and has_default_quadrature(likelihood)
+    # GPflow keeps the class in its function only. What else makes a Normal may change location and scale.
+    known = inspect.getclosurevars(inspect.unwrap(likelihood.conditional_distribution)).nonlocals
+    is_normal = known.get("distribution_class") is tfp.distributions.Normal
+    return is_normal and has_default_quadrature(likelihood)
 
 
 def scale_normaliser(

@@ -25,6 +25,7 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 
 from ..numerics.draws import digital_shift, even_normals
 from ..numerics.linalg import standard_deviation
+from ..numerics.warning import warn_of_new_draws
 from .log_probs import inherits, log_prob
 from .quadrature import Function, expectation, log_expectation
 
@@ -165,5 +166,7 @@ def _nodes(least: int, num_functions: int) -> tf.Tensor:
     seed = _SEED.get()
     if seed is None:
         return even_normals(least, num_functions)
+    if seed is _NEW:
+        warn_of_new_draws()
     shift = digital_shift(num_functions, None if seed is _NEW else seed)
     return even_normals(least, num_functions, shift)

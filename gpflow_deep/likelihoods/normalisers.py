@@ -125,7 +125,7 @@ def _gaussian(likelihood: Gaussian, at: Query) -> tf.Tensor:
 
 @normaliser.register
 def _heteroskedastic(likelihood: HeteroskedasticTFPConditional, at: Query) -> tf.Tensor:
-    if at.alpha == 0 or not has_normal_scale(likelihood, at.mean.dtype):
+    if at.alpha == 0 or not has_normal_scale(likelihood):
         return normaliser.dispatch(Likelihood)(likelihood, at)
     return scale_normaliser(likelihood, at.mean, at.covariance, at.Y, at.alpha)
 

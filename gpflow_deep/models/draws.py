@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import gpflow
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 
 from ..numerics.compiled import compiled
 from ..numerics.draws import standard_normals
-from ..numerics.warning import warn_caller_of
+from ..numerics.warning import warn_of_new_draws
 from ..validation import check_positive_integer, check_seed
 from .base import DeepGPModel
 from .closures import check_source, over_batches
@@ -67,11 +66,7 @@ class DrawingDeepGPModel(DeepGPModel):
             S = check_positive_integer(num_samples, "num_samples")
         shapes = self._training_shapes(S, num_data)
         if seed is None and shapes:
-            warn_caller_of(
-                gpflow.optimizers.scipy.__name__,
-                "gpflow.optimizers.Scipy asks for the loss again and again, with new draws each time:"
-                " it will stop early and report success. Give it model.training_loss_closure(data, seed=0).",
-            )
+            warn_of_new_draws()
         return standard_normals(shapes, seed)
 
     def training_loss_closure(

@@ -152,7 +152,7 @@ class GlobalInducingDeepGP(InducingChainModel):
         U = None
         for layer, q in zip(self.layers, self.inducing_posteriors):
             if layer.inducing_variable is not None:
-                U = tf.convert_to_tensor(inducing_points(layer))[None]
+                U = inducing_points(layer)[None]
             U = condition_gps(layer, q, U, remaining, chain)
         return chain
 

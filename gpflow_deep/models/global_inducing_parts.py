@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.base import TensorType
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 
+from ..kernels.independent import index_columns
 from ..kernels.methods import has_registered_covariances
 from ..layers import GPLayer
 from ..posteriors.layerwise import LayerPosterior
@@ -31,8 +32,11 @@ LayerPosteriors = (
 )
 
 
-def inducing_points(layer: GPLayer) -> TensorType:
-    """Inducing inputs [M, D] that all GPs of the layer share."""
+def inducing_points(layer: GPLayer) -> tf.Tensor:
+    """
+    Inducing inputs [M, D] that all GPs of the layer share. What in them counts outputs is not trained: it
+    goes through the mean function, whose gradient knows nothing of whole numbers.
+    """
     inducing_variable = layer.inducing_variable
     if isinstance(inducing_variable, SharedIndependentInducingVariables):
         inducing_variable = inducing_variable.inducing_variable
@@ -46,7 +50,9 @@ def inducing_points(layer: GPLayer) -> TensorType:
             f"layers: expected inducing points of {layer.name} that are function values, got a Kuu or Kuf"
             f" that was registered for {type(inducing_variable).__name__} and {type(layer.kernel).__name__}."
         )
-    return inducing_variable.Z
+    Z = tf.convert_to_tensor(inducing_variable.Z)
+    is_index = np.isin(np.arange(Z.shape[1]), index_columns(layer.kernel, Z.shape[1]))
+    return tf.where(is_index, tf.stop_gradient(Z), Z) if np.any(is_index) else Z
 
 
 def place_inducing_inputs(

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import gpflow
 import tensorflow as tf
 
-__all__ = ["complex_casts_unsaid", "warn_caller", "warn_caller_of"]
+__all__ = ["complex_casts_unsaid", "warn_caller", "warn_of_new_draws"]
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -26,16 +27,20 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def warn_caller_of(module: str, message: str) -> None:
-    """Likewise as of the line that called a module, where one did on the way to here."""
+def warn_of_new_draws() -> None:
+    """Likewise as of the line that called GPflow's ``Scipy``, if one did: new draws are not for that one."""
     level, last = 1, None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == module:
+        if frame.f_globals.get("__name__") == gpflow.optimizers.scipy.__name__:
             last = level
         level, frame = level + 1, frame.f_back
     if last is not None:
-        warnings.warn(message, stacklevel=last + 1)
+        warnings.warn(
+            "gpflow.optimizers.Scipy asks for the loss again and again, with new draws each time:"
+            " it will stop early and report success. Give it model.training_loss_closure(data, seed=0).",
+            stacklevel=last + 1,
+        )
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def average(x: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
 
 
 def with_noise_scales(
-    functions: Mixture, observed: Mixture, factors: np.ndarray, shares: np.ndarray
+    functions: Mixture, observed: Mixture, factors: TensorType, shares: np.ndarray
 ) -> Mixture:
     """
     Of observations, whose noise is multiplied by one of the factors [K].
@@ -57,12 +57,12 @@ def with_noise_scales(
     :return: of K S components.
     """
     dtype = functions.means.dtype
-    scales = tf.constant(factors[:, None, None, None], dtype)
+    scales = tf.cast(factors, dtype)[:, None, None, None]
     variances = functions.variances + scales * (observed.variances - functions.variances)
     log_weights = tf.constant(np.log(shares)[:, None], dtype) + observed.log_weights
     rows = tf.shape(observed.means)[1:]
     return Mixture(
-        tf.tile(observed.means, [len(factors), 1, 1]),
+        tf.tile(observed.means, [len(shares), 1, 1]),
         tf.reshape(variances, tf.concat([[-1], rows], axis=0)),
         tf.reshape(log_weights, [-1]),
     )

@@ -23,6 +23,7 @@ from gpflow.likelihoods import (
 )
 
 from ..likelihoods import MissingOutputs
+from ..likelihoods.log_probs import inherits
 from .arrays import as_real_tensor, refuse_merged_values
 from .numbers import check_positive_integer
 
@@ -145,27 +146,38 @@ def _of_part(number: int, support: _Requirement | None) -> list[_Requirement]:
 
 
 def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
-    """The observations that GPflow's likelihoods can have; of others nothing is known."""
-    if isinstance(likelihood, (Softmax, MultiClass)):
+    """The observations that GPflow's likelihoods can have; of others' densities nothing is known."""
+
+    def has_density_of(*bases: type[Likelihood]) -> bool:
+        return any(
+            isinstance(likelihood, base)
+            and inherits(
+                likelihood, base, *{"_log_prob", "_scalar_log_prob"}.intersection(dir(base))
+            )
+            for base in bases
+        )
+
+    if has_density_of(Softmax, MultiClass):
         return _Requirement(
             lambda y: (y >= 0) & (y < num_classes) & (y % 1 == 0),
             f"expected classes 0 to {num_classes - 1}, as many as the last layer has GPs",
         )
-    if isinstance(likelihood, Bernoulli):
+    if has_density_of(Bernoulli):
         return _Requirement(lambda y: (y == 0) | (y == 1), "expected labels 0 and 1 for Bernoulli")
-    if isinstance(likelihood, Ordinal):
+    if has_density_of(Ordinal):
         last = likelihood.num_bins - 1
         return _Requirement(
             lambda y: (y >= 0) & (y <= last) & (y % 1 == 0), f"expected levels 0 to {last}"
         )
-    if isinstance(likelihood, Poisson):
+    if has_density_of(Poisson):
         return _Requirement(lambda y: (y >= 0) & (y % 1 == 0), "expected counts for Poisson")
-    if isinstance(likelihood, Beta):
+    if has_density_of(Beta):
         return _Requirement(lambda y: (y > 0) & (y < 1), "expected values between 0 and 1 for Beta")
-    if isinstance(likelihood, (Gamma, Exponential)):
-        kind = type(likelihood).__name__
-        return _Requirement(lambda y: y > 0, f"expected positive values for {kind}")
-    if isinstance(likelihood, SwitchedLikelihood):
+    if has_density_of(Gamma):
+        return _Requirement(lambda y: y > 0, "expected positive values for Gamma")
+    if has_density_of(Exponential):
+        return _Requirement(lambda y: y >= 0, "expected values from 0 on for Exponential")
+    if has_density_of(SwitchedLikelihood):
         last = len(likelihood.likelihoods) - 1
 
         def holds(y: Any) -> Any:

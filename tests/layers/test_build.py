@@ -260,6 +260,26 @@ def test_layers_with_greedy_inputs() -> None:
         np.testing.assert_array_equal(layer.inducing_variable.Z, Z)
 
 
+def test_columns_that_count_outputs_have_whole_numbers() -> None:
+    """By averages a third of the centres would count 0.999..., which ``Coregion`` takes for 0, or a half."""
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 3, 200)
+    kernel = gpflow.kernels.Matern52(active_dims=[0]) * gpflow.kernels.Coregion(
+        3, 1, active_dims=[1]
+    )
+    copies = [kernel, gpflow.kernels.Matern52()]
+    for width in (1.0, 30.0):
+        data = np.column_stack([rng.uniform(-width, width, 200), numbers]).astype(float)
+        first, _ = build_layers(data, (2,), 1, 30, kernel_factory=lambda d, layer: copies[layer])
+        Z = first.inducing_variable.Z.numpy()
+        assert len(Z) == 30
+        np.testing.assert_array_equal(Z[:, 1].astype(int), Z[:, 1])
+        assert set(Z[:, 1]) == {0.0, 1.0, 2.0}
+        (layer,) = build_separate_layers(data, (), 1, 30, kernel_factory=kernel)
+        for points in layer.inducing_variable.inducing_variable_list:
+            assert set(points.Z.numpy()[:, 1]) == {0.0, 1.0, 2.0}
+
+
 def test_greedy_inputs_want_a_kernel_of_one_output() -> None:
     shared = gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), 2)
     for wrong in (shared, None, gpflow.kernels.Matern52):

@@ -133,6 +133,38 @@ def test_any_kernel_and_mean_function_by_quadrature() -> None:
         np.testing.assert_allclose(covariance[n], expected, rtol=0.03, atol=0.01)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern52(1.0, 0.2),
+        gpflow.kernels.Matern12(1.0, 0.5),
+        gpflow.kernels.Periodic(SquaredExponential(), period=0.5),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_narrow_kernels_of_one_input(kernel: gpflow.kernels.Kernel) -> None:
+    """Against a dense grid: functions that change within a fraction of the input's standard deviation."""
+    layer = gd.layers.GPLayer(kernel, np.linspace(-2.0, 2.0, 15)[:, None], 1)
+    K = kernel(layer.inducing_variable.Z).numpy() + 1e-6 * np.eye(15)
+    values = np.random.default_rng(1).normal(size=15)
+    A = tf.constant(np.linalg.solve(np.linalg.cholesky(K).T, values)[None])
+    W = tf.constant(0.9 * np.linalg.inv(K)[None])
+    centres = np.array([[0.0], [0.3], [1.0]])
+    mean, variance = under_gaussian(
+        layer, Gaussian(tf.constant(centres), tf.ones([3, 1], tf.float64)), A, W
+    )[:2]
+    z = np.linspace(-8.0, 8.0, 4001)
+    share = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    for n, centre in enumerate(centres):
+        means, variances = (
+            x.numpy()[:, 0] for x in at_points(layer, tf.constant((centre + z)[:, None]), A, W)
+        )
+        expected = share @ means
+        np.testing.assert_allclose(mean[n, 0], expected, atol=0.003)
+        expected = share @ (variances + (means - expected) ** 2)
+        np.testing.assert_allclose(variance[n, 0], expected, atol=0.006)
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_quadrature_of_an_unknown_number_of_points(full: bool) -> None:
     layer = shared(Matern52(1.0, 1.3), "constant")

@@ -362,6 +362,75 @@ def test_other_distributions_with_a_scale_are_left_to_gpflow() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "make, location, factor",
+    [
+        (lambda loc, scale: tfp.distributions.Normal(tf.exp(loc), scale), np.exp, 1.0),
+        (lambda loc, scale: tfp.distributions.Normal(loc, 2.0 * scale), np.asarray, 2.0),
+    ],
+    ids=["another location", "another scale"],
+)
+def test_what_makes_a_normal_may_move_it(
+    make: Callable[..., Any], location: Callable[..., Any], factor: float
+) -> None:
+    """Against a dense grid of both functions: GPflow calls any function of a location and a scale."""
+    likelihood = HeteroskedasticTFPConditional(make, scale_transform=tfp.bijectors.Exp())
+    mean, variance, Y = np.array([[0.5, -0.3]]), np.array([[0.2, 0.1]]), np.array([[1.2]])
+    z = np.linspace(-8.0, 8.0, 801)
+    share = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    f, g = (mean[0, p] + np.sqrt(variance[0, p]) * z for p in (0, 1))
+    densities = norm.pdf(Y[0, 0], location(f)[:, None], factor * np.exp(g))
+    expected = np.log(share @ densities @ share)
+    arguments = likelihood, mean, mean, variance, Y
+    np.testing.assert_allclose(predict_log_density(*arguments), [expected], atol=1e-4)
+    np.testing.assert_allclose(log_normaliser(*arguments), [expected], atol=1e-4)
+
+
+def test_degrees_of_freedom_may_be_trained() -> None:
+    """In GPflow's place of a number a parameter does as well, compiled too."""
+    F = tf.zeros([3, 1], tf.float64)
+    for df in (4.0, 1.5):
+        fixed = StudentT(scale=0.1, df=df)
+        trained = StudentT(0.1, gpflow.Parameter(df, transform=gpflow.utilities.positive()))
+        for function in (predict_mean_and_var, tf.function(predict_mean_and_var)):
+            np.testing.assert_allclose(
+                np.stack(function(trained, F, F, F + 1.0)),
+                np.stack(predict_mean_and_var(fixed, F, F, F + 1.0)),
+                rtol=1e-12,
+            )
+
+
+def test_methods_that_a_likelihood_lacks_are_named() -> None:
+    class Bare(gpflow.likelihoods.Likelihood):
+        def __init__(self) -> None:
+            super().__init__(input_dim=None, latent_dim=2, observation_dim=1)
+
+        def _log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(F, axis=-1)
+
+        def _conditional_mean(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+            raise NotImplementedError
+
+        _conditional_variance = _conditional_mean
+
+        def _variational_expectations(
+            self, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
+        ) -> tf.Tensor:
+            raise NotImplementedError
+
+        _predict_log_density = _variational_expectations
+
+        def _predict_mean_and_var(self, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor) -> tf.Tensor:
+            raise NotImplementedError("of no use")
+
+    F = np.zeros([3, 2])
+    for function in (variational_expectations, predict_log_density):
+        with pytest.raises(NotImplementedError, match=f"method {function.__name__}.*got Bare"):
+            function(Bare(), F, F, F, F[:, :1])
+    with pytest.raises(NotImplementedError, match="^of no use"):
+        predict_mean_and_var(Bare(), F, F, F)
+
+
 def test_switched_likelihoods_are_asked_one_by_one() -> None:
     parts = [StudentT(0.02), Bernoulli(invlink=probit)]
     switched = SwitchedLikelihood(parts)

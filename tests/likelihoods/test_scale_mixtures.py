@@ -55,6 +55,25 @@ def test_student_t_as_a_mixture(df: float) -> None:
     np.testing.assert_allclose(variance, 0.2 * 0.1 + 0.8 * 0.4 + 0.2 * 0.8 * 9.0 + noise)
 
 
+@pytest.mark.parametrize("kind", [tf.Variable, gpflow.Parameter])
+def test_degrees_of_freedom_may_be_trained(kind: type) -> None:
+    for df in (2.5, 8.0):
+        factors, shares = noise_scales(StudentT(0.5, kind(df, dtype=tf.float64)))
+        expected, expected_shares = noise_scales(StudentT(0.5, df))
+        np.testing.assert_allclose(factors, expected, rtol=1e-6)
+        np.testing.assert_array_equal(shares, expected_shares)
+    infinite, _ = noise_scales(StudentT(0.5, kind(1.5, dtype=tf.float64)))
+    np.testing.assert_array_equal(infinite, np.ones(8))
+
+
+def test_densities_of_users_are_no_mixtures() -> None:
+    class Own(StudentT):
+        def _scalar_log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+            return -tf.abs(Y - F)
+
+    assert noise_scales(Own()) is None
+
+
 @pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(df=1.5), gpflow.likelihoods.Poisson()])
 def test_others_have_one_scale(likelihood: gpflow.likelihoods.Likelihood) -> None:
     assert noise_scales(likelihood) is None

@@ -223,6 +223,24 @@ def test_inducing_inputs_of_layers() -> None:
     assert layers[1].inducing_variable is not None
 
 
+def test_what_counts_outputs_is_not_trained() -> None:
+    """The mean function has a gradient for it, the kernel takes it for whole numbers."""
+    rng = np.random.default_rng(0)
+    data = np.column_stack([rng.uniform(-2.0, 2.0, 60), np.arange(60) % 2]).astype(float)
+    targets = np.sin(3.0 * data[:, :1]) + data[:, 1:]
+    parts = gpflow.kernels.Matern52(active_dims=[0]), gpflow.kernels.Coregion(2, 1, active_dims=[1])
+    kernels = [parts[0] * parts[1], gpflow.kernels.Matern52()]
+    layers = gd.layers.build_layers(
+        data, (2,), 1, 8, kernel_factory=lambda _, layer: kernels[layer]
+    )
+    model = gd.models.GlobalInducingDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_data=60)
+    Z = layers[0].inducing_variable.Z
+    before = Z.numpy()
+    gd.training.fit(model, (data, targets), steps=5, learning_rate=0.1, progress=False)
+    np.testing.assert_array_equal(Z.numpy()[:, 1], before[:, 1])
+    assert np.all(Z.numpy()[:, 0] != before[:, 0])
+
+
 def test_function_variances() -> None:
     """Of random functions the prior's; of functions that are known nearly none."""
     (layer,) = _layers(())

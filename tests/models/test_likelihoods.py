@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -327,6 +328,26 @@ def test_links_far_from_the_data(link: Callable[[tf.Tensor], tf.Tensor]) -> None
         loss, slopes = gradients(lambda m=model: m.training_loss((X, Y)), model.trainable_variables)
         assert np.isfinite(loss)
         assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+@pytest.mark.parametrize("family", ["one layer", "sites"])
+def test_scipy_is_told_of_new_nodes(family: str) -> None:
+    """Of models without other draws than those of their likelihood."""
+    layers = gd.layers.build_layers(X, () if family == "one layer" else (2,), 3, num_inducing=4)
+    labels = np.arange(len(X))[:, None] % 3
+    if family == "one layer":
+        model = gd.models.DeepGP(layers, Softmax(3))
+    else:
+        model = gd.models.DeepSigmaPointProcess(layers, Softmax(3))
+    optimizer, options = gpflow.optimizers.Scipy(), dict(maxiter=1)
+    with pytest.warns(UserWarning, match="with new draws each time") as record:
+        loss = model.training_loss_closure((X, labels), compile=False)
+        optimizer.minimize(loss, model.trainable_variables, options=options, compile=False)
+    assert record[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = model.training_loss_closure((X, labels), compile=False, seed=0)
+        optimizer.minimize(loss, model.trainable_variables, options=options, compile=False)
 
 
 def test_a_likelihood_assigned_later_is_checked_like_the_first() -> None:
