@@ -59,8 +59,8 @@ def kmeans_inducing_inputs(
         method(n_clusters=num_inducing, n_init=1, random_state=seed % 2**32).fit(X).cluster_centers_
     )
     centres = centres.astype(X.dtype)
-    columns = [] if kernel is None else index_columns(kernel, X.shape[1])
-    if len(columns):
+    columns = index_columns(kernel, X.shape[1]) if kernel is not None else np.empty(0, int)
+    if columns.size:
         centres[:, columns] = distinct[pairwise_distances_argmin(centres, distinct)][:, columns]
     return np.unique(centres, axis=0)
 

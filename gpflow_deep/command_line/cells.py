@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 __all__ = [
+    "Notation",
     "booleans",
     "date_order",
     "days",
@@ -33,6 +37,42 @@ _DAY_FIRST, _MONTH_FIRST = "day first", "month first"
 _TIME_OF_DAY = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?\s*(?:([ap])\.?m\.?)?"
 #: What a date may have beside it: a time, and its zone.
 _BESIDE_A_DATE = r"\d{1,2}(?::\d{1,2}){1,2}(?:\.\d+)?(?:\s*[+-]\d{2}:?\d{2})?"
+#: What stands before a number, the number, and what stands behind it.
+_PARTS = r"^[+-]?([^\d+\-.,]*)[+-]?[.,]?\d(?:.*\d)?[.,]?(\D*)$"
+#: A percent sign, degrees, or letters and what units have beside them: kg/m², l/h.
+_UNIT = re.compile(r"(?:[^\W\d_]|[%‰°])(?:[^\W\d_]|[%‰°/.· -]){,20}")
+_COMMA_BETWEEN_THOUSANDS = "$£"  # where these are money, no comma is that of decimals
+
+
+class Notation(NamedTuple):
+    """
+    How the numbers of a column are written.
+
+    :param decimal_comma: whether decimals follow a comma, and points may stand between thousands, rather than
+        the other way round.
+    :param thousands: whether a mark between thousands may stand where it could be that of decimals.
+    :param prefix: what stands before each of them, such as a sign of money.
+    :param suffix: what stands behind each of them, such as a percent sign or a unit.
+    """
+
+    decimal_comma: bool = False
+    thousands: bool = False
+    prefix: str = ""
+    suffix: str = ""
+
+    @property
+    def beside(self) -> str:
+        """What stands beside each number, for the user."""
+        places = {"after": self.prefix, "before": self.suffix}
+        return "".join(f" {place} {text!r}" for place, text in places.items() if text)
+
+    def __str__(self) -> str:
+        """For the user, where it is not the usual way."""
+        marks = ", decimal comma" if self.decimal_comma else ""
+        if self.thousands:
+            marks += ", points" if self.decimal_comma else ", commas"
+            marks += " between thousands"
+        return self.beside + marks
 
 
 def is_binary(cells: pd.Series) -> bool:
@@ -51,16 +91,21 @@ def is_missing(cells: pd.Series, labels: bool = False) -> pd.Series:
     return missing
 
 
-def numbers(cells: pd.Series, decimal_comma: bool = False, thousands: bool = False) -> pd.Series:
+def numbers(
+    cells: pd.Series,
+    decimal_comma: bool = False,
+    thousands: bool = False,
+    prefix: str = "",
+    suffix: str = "",
+) -> pd.Series:
     """
-    The finite numbers among cells, NaN for others.
-
-    :param decimal_comma: whether decimals follow a comma, and points may stand between thousands, rather than
-        the other way round.
-    :param thousands: whether a mark between thousands may stand where it could be that of decimals.
+    The finite numbers among cells, NaN for others. The parameters are those of a :class:`Notation`; what
+    stands beside a number has to stand beside all.
     """
     if _has_times(cells):  # which pandas would take for counts of its units
         return pd.Series(np.nan, index=cells.index)
+    if prefix or suffix:
+        cells = _bare(_text(cells), prefix, suffix)
     if (decimal_comma or thousands) and not pd.api.types.is_numeric_dtype(cells):
         decimal, between = (",", r"\.") if decimal_comma else (r"\.", ",")
         ways = [rf"\d*(?:{decimal}\d*)?", _grouped(between) + rf"{decimal}\d+"]
@@ -72,32 +117,64 @@ def numbers(cells: pd.Series, decimal_comma: bool = False, thousands: bool = Fal
     return values.where(np.isfinite(values))
 
 
-def found_numbers(cells: pd.Series, share: float = 1.0) -> tuple[tuple[bool, bool], pd.Series]:
+def found_numbers(cells: pd.Series, share: float = 1.0) -> tuple[Notation, pd.Series]:
     """
-    The likeliest way in which numbers in the cells may be written, as :func:`numbers` takes it, and these.
+    The likeliest way in which numbers in the cells may be written, and these.
 
     :param share: of the cells that must be numbers then. Of cells that are not, no matter how they are read,
         the last way is returned.
     """
-    for notation in _notations(cells):
+    for notation in _ways(_text(cells)):
         values = numbers(cells, *notation)
         if values.notna().mean() >= share:
             break
     return notation, values
 
 
-def _notations(cells: pd.Series) -> Iterator[tuple[bool, bool]]:
+def _ways(text: pd.Series) -> Iterator[Notation]:
     """The likeliest first."""
-    yield False, False
-    text = _text(cells)
+    yield from _notations(text)
+    prefix, suffix = _beside(text)
+    if prefix or suffix:
+        yield from _notations(_bare(text, prefix, suffix), prefix, suffix)
+
+
+def _notations(text: pd.Series, prefix: str = "", suffix: str = "") -> Iterator[Notation]:
+    """The likeliest first, of numbers that have this beside them."""
+    yield Notation(False, False, prefix, suffix)
     comma = text.str.contains(",", regex=False)
     if comma.any() and text[comma].str.fullmatch(rf"[+-]?{_grouped(',')}(?:\.\d+)?").all():
         # Decimals would be three in every cell that has any; 1,234 beside 12.5, 950 or 1,234,567 has none.
         is_sure = text.str.contains(r"\.|,.*,").any()
+        is_sure |= any(sign in prefix + suffix for sign in _COMMA_BETWEEN_THOUSANDS)
         if is_sure or not (comma | text.str.contains(r"\d{4}")).all():
-            yield False, True
+            yield Notation(False, True, prefix, suffix)
     points = text.str.fullmatch(r"[+-]?" + _grouped(r"\.") + r"(?:,\d+|\.\d{3})")
-    yield True, bool(points.any())
+    yield Notation(True, bool(points.any()), prefix, suffix)
+
+
+def _beside(text: pd.Series) -> tuple[str, str]:
+    """What stands before and behind most numbers in cells, if that is money or a unit: A12 is a name."""
+    parts = text.str.extract(_PARTS).dropna()
+    if parts.empty:
+        return "", ""
+    prefix, suffix = (part.strip() for part in parts.value_counts().index[0])
+    if prefix and not _is_money(prefix):
+        return "", ""
+    is_unit = not suffix or _is_money(suffix) or _UNIT.fullmatch(suffix)
+    return (prefix, suffix) if is_unit else ("", "")
+
+
+def _is_money(text: str) -> bool:
+    """Whether text is a sign of money, or one with letters: US$."""
+    kinds = {unicodedata.category(character) for character in text}
+    return "Sc" in kinds and kinds <= {"Sc", "Lu"} and len(text) <= 4
+
+
+def _bare(text: pd.Series, prefix: str, suffix: str) -> pd.Series:
+    """Cells without what stands beside numbers; nothing for those that have it not."""
+    parts = text.str.extract(rf"^([+-]?)\s*{re.escape(prefix)}\s*(.*?)\s*{re.escape(suffix)}$")
+    return (parts[0] + parts[1]).fillna("")
 
 
 def booleans(cells: pd.Series) -> pd.Series:

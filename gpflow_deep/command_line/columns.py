@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from .cells import (
+    Notation,
     booleans,
     date_order,
     days,
@@ -32,11 +33,15 @@ from .cells import (
 )
 from .tables import listed
 
-__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number", "written"]
+__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number"]
 
 MOSTLY = 0.95  # of the cells there are: what so many are, the column is
-_MOST_CATEGORIES = 20
+_FEW_CATEGORIES = 20  # so many have a column each, however few the rows,
+_ROWS_OF_CATEGORY = 8  # and more where there are so many rows for each of them,
+_MOST_CATEGORIES = 100  # but no more: memory grows with rows times columns
 _ABSENT = "(missing)"
+_SHOWN = 5  # of the categories, to the user
+_LONGEST = 40  # of the characters of one
 #: Kinds of which all cells can be read alike.
 _READERS: Mapping[str, Callable[[pd.Series], pd.Series]] = {
     "boolean": booleans,
@@ -55,9 +60,13 @@ class Column:
     :param fill: what a missing cell is taken for.
     :param missing: whether cells were missing; a column more then says where.
     :param categories: of a category, each a column; rarer ones and new ones are none of them.
-    :param decimal_comma: whether numbers are written with one.
-    :param thousands: whether they have marks between thousands, see :func:`.cells.numbers`.
+    :param decimal_comma: how numbers are written, see :class:`.cells.Notation`.
+    :param thousands: likewise.
     :param order: of the fields of a date, see :func:`.cells.date_order`.
+    :param prefix: what stands before each number.
+    :param suffix: behind each.
+    :param rare: the categories of training without a column; ``None`` where an older fit does not know them.
+    :param rare_share: of the rows of training, theirs.
     """
 
     name: str
@@ -68,30 +77,49 @@ class Column:
     decimal_comma: bool = False
     thousands: bool = False
     order: str = ""
+    prefix: str = ""
+    suffix: str = ""
+    rare: tuple[str, ...] | None = ()
+    rare_share: float = 0.0
+
+    @property
+    def notation(self) -> Notation:
+        """How numbers are written."""
+        return Notation(self.decimal_comma, self.thousands, self.prefix, self.suffix)
 
     def values(self, cells: pd.Series) -> pd.Series:
         """The cells as numbers, NaN where there is none; or as text."""
         if self.kind == "category":
-            text = cells.astype(str).str.strip()
-            return text.where(~is_missing(cells), _ABSENT)
+            return labels(cells).where(~is_missing(cells), _ABSENT)
         if self.kind == "date":
             return days(cells, self.order)
         if self.kind in _READERS:
             return _READERS[self.kind](cells)
-        return numbers(cells, self.decimal_comma, self.thousands)
+        return numbers(cells, *self.notation)
 
     def describe(self) -> str:
         """For the user."""
         filled = f", missing cells as {self.fill:.4g} and marked" if self.missing else ""
         if self.kind == "category":
-            shown = ", ".join(self.categories[:5]) + (", ..." if len(self.categories) > 5 else "")
-            return f"{self.name}: {len(self.categories)} categories ({shown}), a column each"
+            return f"{self.name}: {self._described_categories()}"
         if self.kind == "date":
             order = f", {self.order}" if self.order else ""
             return f"{self.name}: date{order}, as days{filled}"
         if self.kind in ("time of day", "duration"):
             return f"{self.name}: {self.kind}, as seconds{filled}"
-        return f"{self.name}: {self.kind}{written(self.decimal_comma, self.thousands)}{filled}"
+        return f"{self.name}: {self.kind}{self.notation}{filled}"
+
+    def _described_categories(self) -> str:
+        count = len(self.categories)
+        shown = ", ".join(shortened(category) for category in self.categories[:_SHOWN])
+        shown = f"({shown}{', ...' if count > _SHOWN else ''})"
+        if not self.rare:
+            return f"{count} categories {shown}, a column each"
+        all_of_them = count + len(self.rare)
+        return (
+            f"the {count} commonest of {all_of_them} categories {shown}, a column each; the other"
+            f" {len(self.rare)} ({100 * self.rare_share:.2g}% of rows) are taken for none"
+        )
 
 
 @dataclass(frozen=True)
@@ -150,8 +178,8 @@ class Recipe:
             if column.kind != "category" and wrong.any():
                 position = int(np.argmax(wrong.to_numpy()))
                 raise ValueError(
-                    f"column {column.name!r}, row {row_number(table, position)}: expected a {column.kind},"
-                    f" got {table[column.name].iloc[position]!r}."
+                    f"column {column.name!r}, row {row_number(table, position)}: expected a {column.kind}"
+                    f"{column.notation.beside}, got {table[column.name].iloc[position]!r}."
                 )
         inputs: pd.DataFrame = self._transformer().transform(values)
         inputs.columns = _distinct(name.partition("__")[2] for name in inputs.columns)
@@ -169,13 +197,16 @@ class Recipe:
         return {name: where for name, where in missing.items() if where.any()}
 
     def unseen(self, table: pd.DataFrame) -> dict[str, pd.Series]:
-        """By the names of columns of categories: the cells whose category they had not in training."""
+        """
+        By the names of columns of categories: the cells whose category they had not in training. Columns that
+        are missing are left to `inputs`.
+        """
         unseen = {}
         for column in self.columns:
-            # Of more categories rare ones were none of them in training, too.
-            if column.kind == "category" and len(column.categories) < _MOST_CATEGORIES:
+            if column.kind == "category" and column.rare is not None and column.name in table:
                 cells = column.values(table[column.name])
-                unseen[column.name] = cells[~cells.isin([*column.categories, _ABSENT])]
+                known = [*column.categories, *column.rare, _ABSENT]
+                unseen[column.name] = cells[~cells.isin(known)]
         return {name: cells for name, cells in unseen.items() if len(cells)}
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -185,7 +216,7 @@ class Recipe:
     @classmethod
     def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Recipe:
         """What `to_json` gave."""
-        return cls(tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in columns))
+        return cls(tuple(Column(**_with_categories(column)) for column in columns))
 
     def _transformer(self) -> ColumnTransformer:
         """
@@ -214,17 +245,6 @@ class Recipe:
         return transformer.set_output(transform="pandas").fit(pd.DataFrame(shown))
 
 
-def written(decimal_comma: bool, thousands: bool) -> str:
-    """How numbers are, for the user, where it is not the usual way."""
-    if thousands:
-        return (
-            ", decimal comma, points between thousands"
-            if decimal_comma
-            else ", commas between thousands"
-        )
-    return ", decimal comma" if decimal_comma else ""
-
-
 def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
     """Of a row in the file that a part of a table is of, from 1, by the part's index where it has numbers."""
     label = table.index[position]
@@ -233,7 +253,27 @@ def row_number(table: pd.DataFrame | pd.Series, position: int) -> int:
 
 def is_text(different: int, rows: int) -> bool:
     """Whether cells that differ so often are no categories: few say what others say."""
-    return different > _MOST_CATEGORIES and different > 0.5 * rows
+    return different > _FEW_CATEGORIES and different > 0.5 * rows
+
+
+def labels(cells: pd.Series) -> pd.Series:
+    """Cells as text, whole numbers without decimals: where some are missing, Parquet has them as 1.0."""
+    text = cells.astype(str).str.strip()
+    return text.str.removesuffix(".0") if pd.api.types.is_float_dtype(cells) else text
+
+
+def shortened(text: str) -> str:
+    """A text for a line that the user reads."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _with_categories(column: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a column, from JSON."""
+    categories, rare = tuple(column["categories"]), column.get("rare", ())
+    # Fits of before they were kept had so many columns at most, and rarer categories had none.
+    if "rare" not in column and len(categories) >= _FEW_CATEGORIES:
+        rare = None
+    return {**column, "categories": categories, "rare": None if rare is None else tuple(rare)}
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
@@ -269,10 +309,10 @@ def _column(name: str, cells: pd.Series) -> Column | str:
         return Column(name, "boolean", float(values.mode()[0]), any_missing)
     notation, values = found_numbers(there, MOSTLY)
     if values.notna().mean() >= MOSTLY:
-        strange = list(there[values.isna()].unique())
-        if strange:
-            return f"it has numbers, but also {listed(strange[:3])}: correct them, or write ? for missing"
-        return Column(name, "number", float(values.median()), any_missing, (), *notation)
+        if values.isna().any():
+            return _strange(there, notation, values)
+        way = notation._asdict()
+        return Column(name, "number", float(values.median()), any_missing, **way)
     values = seconds_of_day(there)
     if values.notna().all():
         return Column(name, "time of day", float(values.median()), any_missing)
@@ -282,11 +322,33 @@ def _column(name: str, cells: pd.Series) -> Column | str:
         return "the day comes first in some of its dates and second in others: begin them with the year"
     if values.notna().all():
         return Column(name, "date", float(values.median()), any_missing, order=order or "")
-    counts = there.astype(str).str.strip().value_counts()
+    counts = labels(there).value_counts()
     if is_text(len(counts), len(there)):
+        notation, values = found_numbers(there, 0.5)
+        if values.notna().mean() >= 0.5:
+            return _strange(there, notation, values)
         return f"it is text of {len(counts)} different values in {len(there)} rows"
-    # Who writes "(missing)" means it.
-    categories = sorted(
-        set(counts.index[:_MOST_CATEGORIES]) - ({_ABSENT} if any_missing else set())
+    return _categories(name, counts, any_missing, len(cells))
+
+
+def _strange(there: pd.Series, notation: Notation, values: pd.Series) -> str:
+    """What is wrong with a column of numbers."""
+    strange = [shortened(str(cell)) for cell in there[values.isna()].unique()[:3]]
+    advice = "correct them, or write ? for missing"
+    return f"it has numbers{notation.beside}, but also {listed(strange)}: {advice}"
+
+
+def _categories(name: str, counts: pd.Series, any_missing: bool, rows: int) -> Column:
+    """A column of categories of which there are so many rows each, the commonest first."""
+    if any_missing:  # who writes "(missing)" means it
+        counts = counts.drop(_ABSENT, errors="ignore")
+    number = min(max(_FEW_CATEGORIES, rows // _ROWS_OF_CATEGORY), _MOST_CATEGORIES)
+    kept = counts.iloc[:number]
+    rare = counts.iloc[len(kept) :]
+    return Column(
+        name,
+        "category",
+        categories=(*sorted(kept.index), *([_ABSENT] if any_missing else [])),
+        rare=tuple(sorted(rare.index)),
+        rare_share=float(rare.sum() / rows),
     )
-    return Column(name, "category", categories=(*categories, *([_ABSENT] if any_missing else [])))

@@ -14,8 +14,8 @@ import pandas as pd
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .cells import found_numbers, is_binary, is_missing, numbers
-from .columns import MOSTLY, Recipe, is_text, row_number, written
+from .cells import Notation, found_numbers, is_binary, is_missing, numbers
+from .columns import MOSTLY, Recipe, is_text, row_number
 from .tables import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
@@ -31,9 +31,11 @@ class Task:
 
     :param name: "regression" or "classification".
     :param why: for the user.
-    :param decimal_comma: whether the target's numbers are written with one.
-    :param thousands: whether they have marks between thousands, see :func:`.cells.numbers`.
+    :param decimal_comma: how the target's numbers are written, see :class:`.cells.Notation`.
+    :param thousands: likewise.
     :param whole: whether labels are whole numbers, 1 and 1.0 the same one.
+    :param prefix: what stands before each number.
+    :param suffix: behind each.
     """
 
     name: str
@@ -41,6 +43,13 @@ class Task:
     decimal_comma: bool = False
     thousands: bool = False
     whole: bool = False
+    prefix: str = ""
+    suffix: str = ""
+
+    @property
+    def notation(self) -> Notation:
+        """How numbers are written."""
+        return Notation(self.decimal_comma, self.thousands, self.prefix, self.suffix)
 
     def targets(self, cells: pd.Series) -> np.ndarray:
         """
@@ -54,14 +63,14 @@ class Task:
         if np.isnan(values).any():
             position = int(np.argmax(np.isnan(values)))
             raise ValueError(
-                f"target {cells.name!r}, row {row_number(cells, position)}: expected a finite number, got"
-                f" {cells.iloc[position]!r}."
+                f"target {cells.name!r}, row {row_number(cells, position)}: expected a finite number"
+                f"{self.notation.beside}, got {cells.iloc[position]!r}."
             )
         return values
 
     def numbers(self, cells: pd.Series) -> pd.Series:
         """Those of regression, NaN for what is none."""
-        return numbers(cells, self.decimal_comma, self.thousands)
+        return numbers(cells, *self.notation)
 
     def _labels(self, cells: pd.Series) -> pd.Series:
         labels = cells.astype(str).str.strip()
@@ -159,13 +168,13 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
             f" {listed(cells[values.isna()].unique()[:3])}."
         )
     if task != "auto":
-        return Task(task, "you say so", *(notation if is_number else ()))
+        return Task(task, "you say so", **(notation if is_number else Notation())._asdict())
     if not is_number:
         different = cells.astype(str).str.strip().nunique()
         _refuse_no_classes(cells, different)
         return Task("classification", f"the target is text of {different} values")
     whole = bool((values == values.round()).all())
-    classes = Task("classification", "", *notation, whole=whole)
+    classes = Task("classification", "", whole=whole, **notation._asdict())
     different = len(np.unique(classes.targets(cells)))
     if whole and different <= _FEW_VALUES:
         why = (
@@ -173,9 +182,9 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
             " quantities"
         )
         return replace(classes, why=why)
-    few = f" of {different} values; --task classification takes them for labels" if whole else ""
-    why = f"the target is {'whole ' if whole else ''}numbers{few}{written(*notation)}"
-    return Task("regression", why, *notation)
+    few = f" ({different} values; --task classification takes them for labels)" if whole else ""
+    why = f"the target is {'whole ' if whole else ''}numbers{notation}{few}"
+    return Task("regression", why, **notation._asdict())
 
 
 def _refuse_no_classes(cells: pd.Series, different: int) -> None:
@@ -246,7 +255,7 @@ def fit_table(
         estimator.fit(inputs, y)
     for warning in caught:
         if issubclass(warning.category, UserWarning):
-            tell(f"Warning: {warning.message}")
+            tell(f"Warning: {str(warning.message).removeprefix('checkpoint_dir: ')}")
     X = inputs.to_numpy()
     X = np.where(estimator.input_limits_.beyond(X), np.nan, X)
     low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gpflow_deep.command_line.interrupted import checkpoints_of, given_options
+from gpflow_deep.command_line.pipes import readable
 from gpflow_deep.command_line.studies import benchmark, report
 from gpflow_deep.numerics.quiet import import_tensorflow
 
 __all__ = ["main"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
 _POSITIVE = click.FloatRange(min=0.0, min_open=True)
@@ -103,8 +104,14 @@ def models() -> None:
     help="Another setting, such as learning_rate=0.01; can be repeated.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of all draws.")
-@click.option("--overwrite", is_flag=True, help="Replace an earlier fit in the output folder.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace an earlier fit, or the rest of another one, in the folder.",
+)
+@click.pass_context
 def fit(
+    context: click.Context,
     data: Path,
     target: str,
     output: Path,
@@ -120,12 +127,13 @@ def fit(
     **options: Any,
 ) -> None:
     """
-    Fit a model to the table DATA (CSV or Parquet): one column from all the others.
+    Fit a model to the table DATA (CSV or Parquet, - for standard input): one column from all the others.
 
     Numbers, text, dates, booleans and missing cells are all taken; what is done with each column is told.
     After Ctrl-C or a kill the same command goes on where it was.
     """
-    with _plain_errors():
+    # What training tells of itself goes where all else goes.
+    with _plain_errors(), readable(data) as data, redirect_stdout(sys.stderr):
         _keep_input(output / _FIT, data)
         from gpflow_deep.command_line.tables import read_table, require
 
@@ -143,7 +151,11 @@ def fit(
         takes = [f"{options['steps']} steps"] if options["steps"] else []
         takes += [f"at most {limit:g} s (--time-limit)"] if limit else []
         _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
-        with _going_on_later():
+        checkpoints = output / _CHECKPOINTS
+        held = checkpoints_of(
+            checkpoints, given_options(context, data), overwrite=overwrite, tell=_tell
+        )
+        with _going_on_later(), held:
             fitted = fit_table(
                 table,
                 target,
@@ -154,12 +166,11 @@ def fit(
                 time_limit=limit,
                 settings=settings,
                 random_state=seed,
-                checkpoint_dir=str(output / _CHECKPOINTS),
+                checkpoint_dir=str(checkpoints),
                 verbose=2,
                 **options,
             )
-        fitted.save(output / _FIT, overwrite=overwrite)
-        _remove_checkpoints(output / _CHECKPOINTS)
+            fitted.save(output / _FIT, overwrite=overwrite)
     for tried in fitted.estimator.report_:
         density = tried["log_density"]
         scored = (
@@ -189,13 +200,13 @@ def predict(
     encoding: str | None,
 ) -> None:
     """
-    Predict the rows of the table NEW by the fit in FOLDER.
+    Predict the rows of the table NEW (- for standard input) by the fit in FOLDER.
 
     Columns are found by name. Writes mean, standard deviation and quantiles, noise included, in the
     units of the data; or the class and the probabilities of all. Where NEW has the target, the predictions
     are scored.
     """
-    with _plain_errors():
+    with _plain_errors(), readable(new) as new:
         levels = _probabilities(quantiles)
         if output != "-":
             _keep_input(Path(output), new)
@@ -289,20 +300,6 @@ def _keep_input(output: Path, given: Path) -> None:
         )
 
 
-def _remove_checkpoints(folder: Path) -> None:
-    """Those of fits, by their names and content, and the folder if nothing else is in it."""
-    import shutil
-
-    from gpflow_deep.presets import names
-
-    for path in folder.glob("*-*"):
-        is_ours = path.name.startswith(tuple(f"{name}-" for name in names()))
-        if is_ours and all(re.match("lock$|step-", entry.name) for entry in path.iterdir()):
-            shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        folder.rmdir()
-
-
 def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
     """Settings by name from `NAME=VALUE`, in the types of their defaults."""
     from gpflow_deep.estimators.given import OWN_SETTINGS
@@ -375,7 +372,8 @@ def _plain_errors() -> Iterator[None]:
         raise
     # RuntimeError is what a training that fails numerically raises, with advice.
     except (ValueError, OSError, RuntimeError) as error:
-        raise click.ClickException(str(error)) from error
+        # An argument that the user did not give.
+        raise click.ClickException(str(error).removeprefix("checkpoint_dir: ")) from error
 
 
 main.add_command(benchmark)

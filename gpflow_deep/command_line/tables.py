@@ -24,6 +24,7 @@ __all__ = ["Format", "listed", "read_table", "require", "stream_table"]
 
 _SEPARATORS = ";\t|,"  # where as much speaks for two, the comma is that of text or of decimals
 _PARQUET = (".parquet", ".pq")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SAMPLE = 65_536  # bytes of a file that its format is found from
 _ROWS = 5000
 _FIRST_ROWS = 20  # that the separator is found from
@@ -31,6 +32,8 @@ _FIRST_ROWS = 20  # that the separator is found from
 _LINE_END = re.compile(r"\r\n|\r|\n")
 #: The first line of files that Excel is to read.
 _SEPARATOR_LINE = re.compile(r"\s*\"?sep=(.)\"?\s*", re.IGNORECASE)
+_MARK = "\ufeff"  # of the order of bytes, where the encoding that was named leaves it
+_BINARY = 0.1  # of the bytes of a file are zero: it is no text, or UTF-16
 _NO_ROWS = "got no rows below the names of the columns"
 
 
@@ -54,7 +57,8 @@ class Format:
 
         :param separator: if it is known.
         :param encoding: if it is known.
-        :raises ValueError: for a separator of several characters, or an encoding that Python does not know.
+        :raises ValueError: for a separator of several characters, an encoding that Python does not know, or a
+            file that is no text as it is.
         """
         separator = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
         if separator and (len(separator) > 1 or separator in '\r\n"'):
@@ -71,8 +75,9 @@ class Format:
         with _opened(path) as file:
             head = file.read(_SAMPLE)
         if encoding is None:
+            _check_text(path, head)
             encoding = _encoding(head)
-        text = head.decode(encoding, errors="replace")
+        text = head.decode(encoding, errors="replace").removeprefix(_MARK)
         lines = [line for line in _LINE_END.split(text) if line.strip()]
         named = _SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
         return cls(separator or (named[1] if named else _separator(lines)), encoding)
@@ -102,7 +107,7 @@ def stream_table(
     The same in parts of some rows, so that memory does not grow with the file. Blank rows are left out; the
     index counts them.
     """
-    if path.suffix in _PARQUET:
+    if path.suffix.lower() in _PARQUET:
         try:
             table = pd.read_parquet(path)
             table = table.reset_index(drop=table.index.names == [None])
@@ -224,8 +229,26 @@ def _damage() -> tuple[type[Exception], ...]:
     return (EOFError, BadZipFile, LZMAError, OSError, TarError, zlib.error, *theirs)
 
 
+def _check_text(path: Path, head: bytes) -> None:
+    """
+    Whether a file is text, in an encoding that its beginning tells.
+
+    :raises ValueError: for Parquet of another name, and for UTF-16 without a mark.
+    """
+    if head.startswith(b"PAR1"):
+        raise ValueError(f"{path}: expected the name of a Parquet file to end in .parquet or .pq.")
+    if head.startswith(_UTF_16) or head.count(0) <= _BINARY * len(head):
+        return
+    # The first half of a Latin letter is zero in one order, the second in the other.
+    encoding = "utf-16-le" if head[1::2].count(0) >= head[::2].count(0) else "utf-16-be"
+    raise ValueError(
+        f"{path}: expected text, got NUL bytes: it may be UTF-16 without a mark at its beginning (--encoding"
+        f" {encoding})."
+    )
+
+
 def _encoding(head: bytes) -> str:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if head.startswith(_UTF_16):
         return "utf-16"
     try:
         # The last character may be cut.
@@ -252,6 +275,7 @@ def _names(path: Path, found: Format) -> tuple[int, list[str]]:
     with _opened(path, found.encoding) as file:
         above, first = 0, ""
         for first in file:
+            first = first.removeprefix(_MARK)
             if first.strip() and not (above == 0 and _SEPARATOR_LINE.fullmatch(first)):
                 break
             above, first = above + 1, ""

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.fitting import FittedTable
-from gpflow_deep.command_line.main import _plain_errors, _remove_checkpoints, main
+from gpflow_deep.command_line.main import _plain_errors, main
 from gpflow_deep.command_line.plots import write_plots
 from gpflow_deep.command_line.scoring import Scores
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
@@ -100,24 +100,6 @@ def test_fit_and_predict_numbers(tmp_path: Path) -> None:
     mean, sd = saved.predict(inputs, return_std=True)
     np.testing.assert_allclose(predicted["mean"], mean, rtol=1e-6)
     np.testing.assert_allclose(predicted["sd"], sd, rtol=1e-6)
-
-
-def test_only_checkpoints_of_fits_are_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    for name in (
-        "svgp-whole/lock",
-        "svgp-whole/step-5/variables",
-        "svgp-mine/notes",
-        "mine-1/lock",
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    _remove_checkpoints(folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["mine-1", "svgp-mine"]
-    (tmp_path / "gone" / "gp-fold-1" / "step-3").mkdir(parents=True)
-    _remove_checkpoints(tmp_path / "gone")
-    _remove_checkpoints(tmp_path / "never")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
 def test_fit_and_predict_classes(tmp_path: Path) -> None:
@@ -313,6 +295,7 @@ def test_models_are_explained() -> None:
     "change, message",
     [
         ({"first": None}, "no column 'first'"),
+        ({"colour": None}, "no column 'colour'"),
         ({"first": "abc"}, "column 'first', row 1: expected a number, got 'abc'"),
     ],
 )
@@ -320,7 +303,7 @@ def test_predict_says_what_is_wrong(
     fit_folder: Path, tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     table = _table(3)
-    table = table.drop(columns="first") if change["first"] is None else table.assign(**change)
+    table = table.assign(**change).dropna(axis="columns")
     table.to_csv(tmp_path / "new.csv", index=False)
     result = _run("predict", fit_folder, tmp_path / "new.csv", "--output", tmp_path / "out.csv")
     assert result.exit_code == 1 and message in result.stderr

@@ -1,0 +1,152 @@
+"""Fits that were interrupted: the same command goes on with them, others are told what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["checkpoints_of", "given_options"]
+
+_RECORD = "options.json"
+_DATA, _VERSION = "DATA", "version"
+
+
+def given_options(context: click.Context, data: Path) -> dict[str, Any]:
+    """
+    What decides about a fit, by the names that the user knows: options, data, and this package's version.
+
+    :param context: of the command.
+    :param data: the file that it reads.
+    """
+    from importlib.metadata import version
+
+    options = {
+        option.opts[0]: context.params[option.name]
+        for option in context.command.params
+        if isinstance(option, click.Option)
+        and option.name in context.params
+        and option.name not in ("output", "overwrite")
+    }
+    known = {_DATA: _checksum(data), _VERSION: version("gpflow_deep")}
+    as_read: dict[str, Any] = json.loads(json.dumps(known | options))
+    return as_read
+
+
+def _checksum(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+@contextmanager
+def checkpoints_of(
+    folder: Path,
+    options: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+    tell: Callable[[str], None] = print,
+) -> Iterator[None]:
+    """
+    While a fit is made, hold the folder of its checkpoints for this process; what was left of the same fit is
+    gone on from. They are removed once the fit is done.
+
+    :param folder: it need not be there.
+    :param options: of the fit, see `given_options`.
+    :param overwrite: whether what is left of a fit with other options is removed.
+    :param tell: takes a line for the user.
+    :raises ValueError: where training cannot go on from what is left, by the options that differ.
+    :raises RuntimeError: where another process is at a fit there.
+    """
+    from gpflow_deep.training.lock import Lock
+
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    record = folder / _RECORD
+    try:
+        lock = Lock(folder / "lock")
+        try:
+            before = _read(record)
+            if overwrite and before != options and _runs(folder):
+                tell(f"An interrupted fit is removed: {_differences(before, options)}.")
+                _remove(folder)
+            left = bool(_runs(folder))
+            record.write_text(json.dumps(options))
+            try:
+                yield
+            # Which settings may change on the way, training knows.
+            except ValueError as error:
+                if not left or "checkpoint_dir" not in str(error):
+                    raise
+                record.write_text(json.dumps(before))
+                raise ValueError(
+                    f"{folder}: there is an interrupted fit that cannot go on so:"
+                    f" {_differences(before, options)}. The command that began it goes on with it;"
+                    " --overwrite begins anew."
+                ) from error
+            _remove(folder)
+        finally:
+            if not _runs(folder):
+                record.unlink(missing_ok=True)
+            lock.release()
+    finally:
+        for path in (folder, *made):
+            with suppress(OSError):  # something is in it
+                path.rmdir()
+
+
+def _differences(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+    """For the user."""
+    if before is None:
+        return "it has other settings"
+    differences = []
+    for name in before.keys() | now.keys():
+        then, new = (_shown(options.get(name)) for options in (before, now))
+        if name == _DATA and then != new:
+            differences.append("DATA was another file")
+        elif then != new:
+            differences.append(f"{name} was {then} and is now {new}")
+    return ", ".join(sorted(differences)) or "it has other settings"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == []:
+        return "not given"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _read(record: Path) -> dict[str, Any] | None:
+    """The options of a fit, if they are there: an earlier version did not write them."""
+    try:
+        options = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return None
+    return options if isinstance(options, dict) else None
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The checkpoints of fits, by their names and content."""
+    from gpflow_deep.presets import names
+
+    families = tuple(f"{name}-" for name in names())
+    return [
+        path
+        for path in folder.glob("*-*")
+        if path.name.startswith(families)
+        and path.is_dir()
+        and all(re.match("lock$|step-", entry.name) for entry in path.iterdir())
+    ]
+
+
+def _remove(folder: Path) -> None:
+    for path in _runs(folder):
+        shutil.rmtree(path, ignore_errors=True)
