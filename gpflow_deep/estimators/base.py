@@ -31,19 +31,16 @@ from .labels import grow_label_forest
 from .limits import Limits, limits_of, warn_of_clipping
 from .linear import fit_linear
 from .logistic import fit_logistic, is_too_wide
+from .rivals import FEWEST_ROWS, alone, rivals
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
-from .selection import QUICK, Again, Budget, Candidate, candidates, cross_validate, select
+from .selection import Again, Budget, Candidate, candidates, cross_validate, select
 from .warping import Warping
 
 __all__ = ["DeepGPEstimator"]
 
 _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
-_FEWEST_ROWS = 4 * _FEWEST_HELD_OUT  # to hold any out
-_FEWEST_FOR_FOLDS = 30  # rows, to choose by cross-validation in their place
-_FEWEST_SECONDS_FOR_FOLDS = 2.0  # some of which each fit takes whatever the rows
-_FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
 _AGAIN = 0.1  # of the time, for a linear member to take in the held-out rows
 _FARTHEST = 1e4  # standard deviations: further out, squares have no digits left for distances
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
@@ -299,29 +296,24 @@ class DeepGPEstimator(BaseEstimator):
         # Numbers that are d apart are rounded with a variance of d^2 / 12.
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
         limit = np.inf if self.time_limit is None else self.time_limit
-        fewest = _FEWEST_SECONDS if classes else _FEWEST_SECONDS_FOR_FOLDS
+        tried = rivals(shallow, deep, len(train.X), limit, classes=classes) if deep else []
         if deep and held_out is not None:
             chosen = select(
                 shallow, deep, fit, train, held_out, budget, self._tell, classes, spacing
             )
-        elif deep and len(train.X) >= _FEWEST_FOR_FOLDS and limit >= fewest:
-            # These leave most of their time to the others, which are tried while there is some.
-            names = sorted(shallow, key=lambda name: name not in QUICK)
-            if classes:
-                names = [name for name in names if name not in EXACT]
-            elif limit >= _FEWEST_SECONDS:
-                names.append(deep)
+        elif tried:
             chosen = cross_validate(
-                names, fit, train, budget, self.random_seed_, self._tell, classes, spacing
+                tried, fit, train, budget, self.random_seed_, self._tell, classes, spacing
             )
         else:  # nothing to choose, or nothing to choose by
-            fitted = fit(shallow[0], train, held_out, label="whole")
+            name = alone(shallow, len(train.X), classes=classes) if deep else shallow[0]
+            fitted = fit(name, train, held_out, label="whole")
             density = None
             if held_out is not None:
                 log_density = fitted.log_density(held_out.X, held_out.Y)
                 density = float(np.average(log_density, weights=held_out.weights))
-            tried = Candidate(shallow[0], density, fitted.report["seconds"], 1.0)
-            chosen = [fitted], np.ones(1), [tried]
+            candidate = Candidate(name, density, fitted.report["seconds"], 1.0)
+            chosen = [fitted], np.ones(1), [candidate]
         self.members_, self.weights_, tried_families = chosen
         self.members_ = [completed.get(member.name, member) for member in self.members_]
         self.report_ = [asdict(candidate) for candidate in tried_families]
@@ -379,7 +371,7 @@ class DeepGPEstimator(BaseEstimator):
         return replace(settings, **given_settings(self))
 
     def _split(self, rows: Rows, classes: bool) -> tuple[Rows, Rows | None]:
-        if self.validation_fraction == 0.0 or len(rows.X) < _FEWEST_ROWS:
+        if self.validation_fraction == 0.0 or len(rows.X) < FEWEST_ROWS:
             return rows, None
         fraction = max(self.validation_fraction, _FEWEST_HELD_OUT / len(rows.X))
         train, held_out = hold_out(rows, fraction, _MOST_HELD_OUT, self.random_seed_, classes)

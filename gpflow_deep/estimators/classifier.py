@@ -11,7 +11,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .base import DeepGPEstimator
-from .data import check_labels, checked_data, checked_weights
+from .data import check_labels, check_unmasked, checked_data, checked_weights
 
 __all__ = ["DeepGPClassifier"]
 
@@ -23,7 +23,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     Two classes have one function and a probit likelihood, more a function each and a softmax. With
     ``model="auto"`` and from 200 rows on an exact GP of the labels, with a link that is learned after it and
     with a forest where that helps, a sparse GP and a deep one are tried and mixed; the latter two start from
-    an exact GP of the labels. Of fewer rows it is a sparse GP. As a GPflow model, the exact GP predicts
+    an exact GP of the labels. Of fewer rows it is a sparse GP and a logistic regression; of fewer than
+    thirty, or in less than ten seconds, the exact GP and that. As a GPflow model, the exact GP predicts
     labels as if they were numbers; probabilities are the classifier's.
 
     Attributes beyond the regressor's: `classes_`.
@@ -84,6 +85,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         :raises ValueError: for labels that the fit had not, or not one a row.
         """
         check_is_fitted(self)
+        check_unmasked(y, "y")
         y = column_or_1d(y)
         check_consistent_length(X, y)
         known = {label: column for column, label in enumerate(self.classes_.tolist())}

@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-__all__ = ["check_labels", "checked_data", "checked_weights"]
+__all__ = ["check_labels", "check_unmasked", "checked_data", "checked_weights"]
 
 _FEWEST_OBSERVATIONS = 0.1  # a row, below which weights may be meant as shares
 
@@ -22,7 +22,9 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
 
     :raises ValueError: naming the column of a table that has none, and targets that are missing or times.
     """
+    check_unmasked(X, "X")
     if y:
+        check_unmasked(y[0], "y")
         _check_targets(y[0], options.get("y_numeric", False))
     try:
         return validate_data(estimator, X, *y, dtype=np.float64, **options)
@@ -30,6 +32,25 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
         if isinstance(X, pd.DataFrame):
             _check_columns(X, error)
         raise
+
+
+def check_unmasked(values: Any, name: str) -> None:
+    """
+    That no mask hides values, which would be taken for what is there.
+
+    :param values: as the user gives them.
+    :param name: of the argument.
+    :raises ValueError: where one does.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        remedy = (
+            "Impute them: X.filled(np.nan) is what scikit-learn's imputers take"
+            if name == "X"
+            else "Leave their rows out"
+        )
+        raise ValueError(
+            f"{name}: expected no masked values, got {np.ma.count_masked(values)}. {remedy}."
+        )
 
 
 def _check_columns(table: pd.DataFrame, error: Exception) -> None:
@@ -92,6 +113,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
     """
     if sample_weight is None:
         return None
+    check_unmasked(sample_weight, "sample_weight")
     try:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     except (TypeError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 
 import gpflow
@@ -26,6 +27,7 @@ __all__ = [
     "fit_constant",
     "fit_exact",
     "most_rows",
+    "named_objectives",
 ]
 
 _KERNELS = ("matern52", "matern32", "rbf")
@@ -158,13 +160,7 @@ def fit_exact(
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
     objectives = objectives or Objectives()
 
-    def named(chosen: Settings, alike: bool = False) -> Callable[[ExactGP], Objective]:
-        """What a family and these settings are the same in."""
-        structure = chosen.kernel, chosen.positive_bijector, chosen.noise_floor
-        return lambda model: objectives.of(
-            model, name, structure, type(model.kernel.lengthscales.prior).__name__, alike=alike
-        )
-
+    named = partial(named_objectives, objectives, name)
     rivals: list[_Rival] = []
     start = START
     for chosen in choices:
@@ -214,6 +210,23 @@ def fit_exact(
         settings = replace(settings, compute_dtype=_compute_dtype(best))
         best.compute_dtype = settings.compute_dtype
     return best, settings, errors
+
+
+def named_objectives(
+    objectives: Objectives, name: str, settings: Settings, alike: bool = False
+) -> Callable[[ExactGP], Objective]:
+    """
+    Makes objectives that have one compilation where a family and its settings are the same.
+
+    :param objectives: all there are.
+    :param name: of the preset.
+    :param settings: with the kernel.
+    :param alike: whether all lengthscales have one value.
+    """
+    structure = settings.kernel, settings.positive_bijector, settings.noise_floor
+    return lambda model: objectives.of(
+        model, name, structure, type(model.kernel.lengthscales.prior).__name__, alike=alike
+    )
 
 
 def complete(

@@ -110,6 +110,8 @@ class FittedModel:
     :param report: what its training came to.
     :param errors: what is made of its predictions of observations, one Gaussian each.
     :param labels: what is made of an exact GP's predictions of labels.
+    :param own_rows: log probabilities of the classes of the rows that such a GP was fitted to, each row
+        predicted from others [N], where it was fitted to all; not kept with the rest.
     """
 
     name: str
@@ -123,6 +125,7 @@ class FittedModel:
     report: dict[str, float] = field(default_factory=dict)
     errors: Errors | None = None
     labels: Labels | None = None
+    own_rows: np.ndarray | None = None
     _posterior: Any = field(default=None, init=False, repr=False)
 
     def predict_f_mixture(self, X: np.ndarray) -> Mixture:

@@ -20,10 +20,10 @@ from gpflow_deep.presets.settings import CLASSES
 
 from .ascent import Objectives
 from .calibration import Errors, left_out
-from .evidence import fit_constant, fit_exact, most_rows
+from .evidence import fit_constant, fit_exact, most_rows, named_objectives
 from .few_rows import left_out_by_parts
 from .fitted import FittedModel
-from .labels import Labels, grow_label_forest, link_of
+from .labels import Labels, grow_label_forest, link_of, own_log_probabilities
 from .linear import fit_linear
 from .logistic import fit_logistic
 from .rows import Rows
@@ -35,6 +35,8 @@ __all__ = ["fit_family"]
 _MOST_STEPS = 50_000
 _PATIENCE = 8  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; in fewer a model learns next to nothing
+_QUICK_ROWS = 100  # of which the parts for a link take next to no time, and get it
+_SECONDS_OF_PARTS = 5.0
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
 
@@ -86,8 +88,10 @@ def fit_family(
     if settings.likelihood == "softmax":  # some of whose classes may have no row here
         settings = replace(settings, num_classes=num_outputs)
     tf.random.set_seed(seed)
+    objectives = objectives or Objectives()
     errors: Errors | None = None
     labels: Labels | None = None
+    own_rows: np.ndarray | None = None
     if name == CONSTANT:
         most = len(train.X)
         if most_rows(seconds) < most_rows(None):
@@ -109,9 +113,16 @@ def fit_family(
         )
         if is_of_labels:
             known = left_out(model)
-            link = link_of(left_out_by_parts(model, known, 2, seed, seconds), seconds)
+            named = named_objectives(objectives, name, settings)
+            limit = seconds
+            if limit is not None and len(known.X) <= _QUICK_ROWS:
+                limit = max(limit, _SECONDS_OF_PARTS)
+            apart = left_out_by_parts(model, known, 2, seed, limit, named)
+            link = link_of(apart, seconds)
             grown = grow_label_forest(known, link, seed, seconds) if forest else None
             labels = Labels(link, grown)
+            if held_out is None:  # there is nothing else to judge by
+                own_rows = own_log_probabilities(apart, link, train, seed)
         report = {"rows": int(model.inputs.shape[0])}
     elif name == LINEAR and settings.likelihood == "gaussian":
         model, errors = fit_linear(train, settings, seed, seconds)
@@ -155,6 +166,7 @@ def fit_family(
         report,
         errors,
         labels,
+        own_rows,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,17 @@ from gpflow_deep.likelihoods import probit
 from gpflow_deep.numerics.draws import quasi_normals
 
 from .label_forest import Gain, LabelForest, Labelled
-from .rows import Predicted
+from .rows import Predicted, Rows
 from .trees import NoTimeError, deadline_in
 
-__all__ = ["Labels", "Link", "class_probabilities", "grow_label_forest", "link_of"]
+__all__ = [
+    "Labels",
+    "Link",
+    "class_probabilities",
+    "grow_label_forest",
+    "link_of",
+    "own_log_probabilities",
+]
 
 _DRAWS, _LEAST_DRAWS = 128, 16  # of the functions at each row: of one component, of each of many
 _FEWER_DRAWS = 32  # to learn by
@@ -102,30 +110,13 @@ class Link(NamedTuple):
             for part in zip(*(np.array_split(array, number) for array in rows), strict=True)
         ]
 
-        @tf.function(autograph=False, reduce_retracing=True)
-        def loss_and_gradient(
-            parameters: tf.Tensor, m: tf.Tensor, v: tf.Tensor, codes: tf.Tensor, w: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            own = tf.one_hot(codes, max(T, 2), dtype=tf.float64)
-            with tf.GradientTape() as tape:
-                tape.watch(parameters)
-                slope, width, offsets = tf.exp(parameters[0]), tf.exp(parameters[1]), parameters[2:]
-                F = slope * m + offsets
-                if T == 1:
-                    signs = own[:, 1:] - own[:, :1]
-                    inside = probit(signs * F / tf.sqrt(1.0 + tf.square(slope * width) * v))
-                    probability = (_FLOOR + (1.0 - 2.0 * _FLOOR) * inside)[:, 0]
-                else:
-                    deviations = slope * width * tf.sqrt(v)
-                    each = tf.nn.softmax(F + draws[:, None, :] * deviations)
-                    probability = tf.reduce_mean(tf.reduce_sum(own * each, axis=-1), axis=0)
-                prior = tf.square(parameters - tf.constant([1.0] + [0.0] * (T + 1), tf.float64))
-                fit = tf.reduce_sum(w * tf.math.log(probability))
-                loss = 0.5 / number * tf.reduce_sum(prior) - fit
-            return loss, tape.gradient(loss, parameters)
+        prior = tf.constant(1.0 / number, tf.float64)  # its share in each part
+        loss_and_gradient = _loss_of(T)
 
         def function(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-            found = [loss_and_gradient(tf.constant(parameters), *part) for part in parts]
+            found = [
+                loss_and_gradient(tf.constant(parameters), draws, prior, *part) for part in parts
+            ]
             return sum(float(loss) for loss, _ in found), sum(g.numpy() for _, g in found)
 
         def stop_in_time(intermediate_result: OptimizeResult) -> None:
@@ -141,6 +132,41 @@ class Link(NamedTuple):
             callback=stop_in_time,
         ).x
         return cls(float(np.exp(found[0])), float(np.exp(found[1])), tuple(found[2:].tolist()))
+
+
+@cache
+def _loss_of(T: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    """The loss of a link's parameters and its gradient: for so many functions one compilation."""
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def loss_and_gradient(
+        parameters: tf.Tensor,
+        draws: tf.Tensor,
+        prior: tf.Tensor,
+        m: tf.Tensor,
+        v: tf.Tensor,
+        codes: tf.Tensor,
+        w: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        own = tf.one_hot(codes, max(T, 2), dtype=tf.float64)
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            slope, width, offsets = tf.exp(parameters[0]), tf.exp(parameters[1]), parameters[2:]
+            F = slope * m + offsets
+            if T == 1:
+                signs = own[:, 1:] - own[:, :1]
+                inside = probit(signs * F / tf.sqrt(1.0 + tf.square(slope * width) * v))
+                probability = (_FLOOR + (1.0 - 2.0 * _FLOOR) * inside)[:, 0]
+            else:
+                deviations = slope * width * tf.sqrt(v)
+                each = tf.nn.softmax(F + draws[:, None, :] * deviations)
+                probability = tf.reduce_mean(tf.reduce_sum(own * each, axis=-1), axis=0)
+            expected = tf.constant([1.0] + [0.0] * (T + 1), tf.float64)
+            fit = tf.reduce_sum(w * tf.math.log(probability))
+            loss = 0.5 * prior * tf.reduce_sum(tf.square(parameters - expected)) - fit
+        return loss, tape.gradient(loss, parameters)
+
+    return loss_and_gradient
 
 
 class Labels(NamedTuple):
@@ -195,6 +221,29 @@ def link_of(known: Predicted, seconds: float | None = None) -> Link:
     :param seconds: not to be exceeded.
     """
     return Link.of(known.means, known.variances, _codes(known), known.weights, seconds)
+
+
+def own_log_probabilities(known: Predicted, link: Link, rows: Rows, seed: int) -> np.ndarray | None:
+    """
+    Log probabilities of the rows' own classes [N], in the order of the rows; nothing where there are others
+    than those predicted.
+
+    :param known: labels, each predicted from the others.
+    :param link: from their values to probabilities.
+    :param rows: to find among them.
+    :param seed: of draws of the functions.
+    """
+    if len(known.X) != len(rows.X):
+        return None
+    codes = _codes(known)
+    variances = np.broadcast_to(known.variances, known.means.shape)
+    probabilities = Labels(link, None).probabilities(known.X, known.means, variances, seed % 2**16)
+    found = np.empty(len(codes))
+    # Rows are told by their inputs and classes.
+    there = np.lexsort(np.column_stack([codes, known.X]).T)
+    here = np.lexsort(np.column_stack([rows.Y, rows.X.astype(np.float64)]).T)
+    found[here] = np.log(probabilities[there, codes[there]])
+    return found
 
 
 def grow_label_forest(

@@ -18,6 +18,12 @@ __all__ = ["fit_logistic", "is_too_wide"]
 
 _FOLDS, _FEWEST = 5, 200
 _PENALTIES = np.logspace(-4.0, 3.0, 15)  # inverse ones
+# The deviation of their decimal logarithms about that of one: few rows like by chance the least penalty,
+# which is sure of everything, or so large a one that nothing is learned.
+_EXPECTED = 0.7
+_BELIEVED = (
+    100  # rows, by which alone it is chosen: of fewer, what is expected counts for those that lack
+)
 # Rows times inputs times classes that the penalty is chosen on: a million take two seconds. Functions are
 # of up to ten times as many rows.
 _MOST_NUMBERS, _NUMBERS_A_SECOND, _MORE = 4e6, 3e5, 10
@@ -94,6 +100,16 @@ def _regression(
                 **options,
             )
             search.fit(rows.X[some], codes[some], rows.weights[some])
-            chosen = {"C": float(np.ravel(search.C_)[0])}
+            chosen = {"C": _most_probable(search, np.sum(rows.weights[some]))}
         found = LogisticRegression(**chosen, **options).fit(rows.X, codes, rows.weights)
     return found.coef_.astype(np.float64), found.intercept_.astype(np.float64)
+
+
+def _most_probable(search: LogisticRegressionCV, num_rows: float) -> float:
+    """The penalty by what rows left out say and what is expected of it."""
+    scores = search.scores_
+    of_parts = next(iter(scores.values())) if isinstance(scores, dict) else scores  # until 1.9
+    means = np.reshape(of_parts, [-1, len(_PENALTIES)]).mean(axis=0)
+    lacking = max(1.0 - num_rows / _BELIEVED, 0.0)
+    expected = -0.5 * lacking * np.square(np.log10(_PENALTIES) / _EXPECTED)
+    return float(_PENALTIES[np.argmax(num_rows * means + expected)])

@@ -17,7 +17,7 @@ from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.validation import check_positive_integer
 
 from .base import DeepGPEstimator
-from .data import checked_data, checked_weights
+from .data import check_unmasked, checked_data, checked_weights
 from .fitted import FittedModel
 from .rows import Mixture, Rows
 from .selection import Budget
@@ -204,6 +204,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         :param y: targets, [N] or [N, P].
         :raises ValueError: targets of another shape.
         """
+        check_unmasked(y, "y")
         inputs, Y = self._inputs(X), finite_array(np.asarray(y, np.float64), "y")
         expected = len(inputs), len(self.scaling_.Y_scale)
         if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):

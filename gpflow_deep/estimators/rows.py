@@ -184,11 +184,18 @@ def _counted(rows: Rows, observations: np.ndarray, counts: bool) -> Rows:
     return taken._replace(weights=times.astype(taken.weights.dtype)) if counts else taken
 
 
-def folds(rows: Rows, number: int, seed: int) -> np.ndarray:
+def folds(rows: Rows, number: int, seed: int, classes: bool = False) -> np.ndarray:
     """
     The part of each row in a cross-validation, [N], drawn at random.
 
     :param number: of parts, of equal size but for a row.
     :param seed: of the draw.
+    :param classes: whether the targets are classes, of each of which all parts have as many but for a row:
+        of few rows the others would else tell wrong frequencies.
     """
-    return np.random.default_rng(seed).permutation(np.arange(len(rows.X)) % number)
+    order = np.random.default_rng(seed).permutation(len(rows.X))
+    if classes:
+        order = order[np.argsort(rows.Y[order, 0], kind="stable")]
+    part = np.empty(len(order), int)
+    part[order] = np.arange(len(order)) % number
+    return part

@@ -208,3 +208,25 @@ def test_held_out_rows_count_as_often_as_they_were_observed(
     )
     assert scores
     np.testing.assert_allclose(*np.transpose(scores), rtol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", [DeepGPClassifier, DeepGPRegressor])
+def test_masked_values_are_refused(estimator: Any) -> None:
+    """Fits were to what the mask hides."""
+    X, y = _data()
+    y = (y > 0.0).astype(float)
+    masked_X, masked_y = np.ma.masked_greater(X, 1.0), np.ma.masked_array(y, np.arange(30) < 3)
+    of_inputs = r"X: expected no masked values, got \d+.*X\.filled\(np\.nan\)"
+    with pytest.raises(ValueError, match=of_inputs):
+        estimator(**_QUICK).fit(masked_X, y)
+    with pytest.raises(
+        ValueError, match="y: expected no masked values, got 3.*Leave their rows out"
+    ):
+        estimator(**_QUICK).fit(X, masked_y)
+    with pytest.raises(ValueError, match="sample_weight: expected no masked values, got 3"):
+        estimator(**_QUICK).fit(X, y, sample_weight=masked_y + 1.0)
+    fitted = estimator(**_QUICK).fit(np.ma.masked_array(X), y)  # without a mask
+    with pytest.raises(ValueError, match=of_inputs):
+        fitted.predict(masked_X)
+    with pytest.raises(ValueError, match="y: expected no masked values, got 3"):
+        fitted.log_density(X, masked_y)

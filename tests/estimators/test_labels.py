@@ -31,8 +31,9 @@ from gpflow_deep.estimators.labels import (
     class_probabilities,
     grow_label_forest,
     link_of,
+    own_log_probabilities,
 )
-from gpflow_deep.estimators.rows import Rows
+from gpflow_deep.estimators.rows import Predicted, Rows
 from gpflow_deep.presets import Settings, build, recommended
 from gpflow_deep.presets.exact import ExactGP
 
@@ -332,3 +333,24 @@ def test_hyperparameters_know_nothing_of_the_labels_that_they_are_judged_by() ->
         honest.X, honest.means, np.broadcast_to(honest.variances, honest.means.shape), 0
     )
     assert np.abs(after - 0.5).mean() < 0.25
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_own_rows_are_in_the_order_of_the_rows(num_classes: int) -> None:
+    """A GP has them in another one; of equal inputs the classes tell."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(40, 2)).astype(float)
+    codes = rng.integers(0, num_classes, size=(40, 1)).astype(float)
+    rows = Rows(*np.split(np.unique(np.hstack([X, codes]), axis=0), [2], axis=1), np.ones(0))
+    N, T = len(rows.X), 1 if num_classes == 2 else num_classes
+    means, variances = rng.normal(size=(N, T)), rng.uniform(0.1, 1.0, size=(N, 1))
+    own = rows.Y == (np.ones(1) if T == 1 else np.arange(T))
+    residuals = np.where(own, 1.0, -1.0) - means
+    known = Predicted(rows.X, means, variances, residuals, np.ones(N), means)
+    link = Link(2.0, 1.0, (0.0,) * T)
+    spread = np.broadcast_to(variances, means.shape)
+    probabilities = Labels(link, None).probabilities(rows.X, means, spread, 0)
+    expected = np.log(np.take_along_axis(probabilities, rows.Y.astype(int), axis=1))[:, 0]
+    found = own_log_probabilities(known.take(rng.permutation(N)), link, rows, 0)
+    np.testing.assert_allclose(found, expected)
+    assert own_log_probabilities(known.take(np.arange(5)), link, rows, 0) is None

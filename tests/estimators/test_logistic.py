@@ -148,3 +148,21 @@ def test_the_default_for_classes_has_it_where_classes_are_apart_by_a_plane(
     np.testing.assert_array_equal(
         load(tmp_path / "fit").predict_proba(X[:9]), fitted.predict_proba(X[:9])
     )
+
+
+def test_few_rows_say_little_of_the_penalty() -> None:
+    """By chance they like none, or nothing but it; many are believed."""
+
+    class Search:
+        scores_ = {1: np.zeros([2, 15])}
+
+    search = Search()
+    for liked in (0, 14):
+        scores = np.full(15, -0.8)
+        scores[liked] = -0.6
+        search.scores_ = {1: np.stack([scores, scores])}
+        few, many = (
+            logistic._most_probable(search, number)  # type: ignore[arg-type]
+            for number in (10, 100)
+        )
+        np.testing.assert_allclose([few, many], [1.0, logistic._PENALTIES[liked]])

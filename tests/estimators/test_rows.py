@@ -166,3 +166,15 @@ def test_rounding_variance_of_numbers_that_arithmetic_made() -> None:
     Y = np.tile(np.concatenate([np.arange(10) * 0.1, np.arange(10) / 10]), 10)[:, None]
     assert len(np.unique(Y)) > 10
     np.testing.assert_allclose(Rows(Y, Y, Y[:, 0]).rounding_variance(), 0.01 / 12.0)
+
+
+def test_parts_have_as_many_rows_of_each_class() -> None:
+    Y = np.repeat([0.0, 1.0, 2.0], [9, 6, 1])[:, None]
+    rows = Rows(np.arange(16.0)[:, None], Y, np.ones(16))
+    for seed in range(5):
+        part = folds(rows, 4, seed, classes=True)
+        assert (np.bincount(part) == 4).all()
+        for code in range(3):
+            counts = np.bincount(part[Y[:, 0] == code], minlength=4)
+            assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(part, folds(rows, 4, 0, classes=True))
