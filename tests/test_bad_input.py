@@ -173,7 +173,9 @@ def test_a_point_without_a_value_spoils_no_other(model: gd.models.DeepGP) -> Non
         np.testing.assert_array_equal(np.delete(actual, 2, 0), np.delete(expected, 2, 0))
 
 
-@pytest.mark.parametrize("family", ["amortized-samples", "amortized-sites", "stripes-and-arrow"])
+@pytest.mark.parametrize(
+    "family", ["amortized-samples", "amortized-sites", "stripes-and-arrow", "fully-coupled"]
+)
 def test_a_point_that_would_spoil_others_is_named(family: str) -> None:
     """Not a factorisation that fails of it."""
     bad = XNEW.copy()
@@ -181,7 +183,7 @@ def test_a_point_that_would_spoil_others_is_named(family: str) -> None:
     model = make_model(family)
     calls: list[Callable[[], Any]] = [lambda: model.propagate(bad)]
     calls.append(lambda: model.predict_f_samples(bad, 3, full_cov=False))
-    if family.startswith("amortized"):
+    if family != "stripes-and-arrow":
         for predictor in (model, model.posterior()):
             calls.append(partial(predictor.predict_f, bad))
             calls.append(partial(predictor.predict_log_density, (bad, YNEW)))

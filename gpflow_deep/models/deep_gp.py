@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import gpflow
 import tensorflow as tf
-from gpflow.base import Parameter, TensorType
+from gpflow.base import InputData, Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
@@ -15,6 +15,7 @@ from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
 from ..numerics.linalg import cast_all, solve_rows
 from ..posteriors.base import InducingPosterior, Moments, Recursion
+from ..posteriors.block_structured import BlockStructured
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField
 from ..posteriors.monte_carlo import MonteCarloRecursion
@@ -162,9 +163,16 @@ class DeepGP(VariationalDeepGPModel):
         """The prior's Cholesky factors of the inducing outputs: none where they are whitened."""
         return [None if layer.whiten else f for layer, f in zip(self.layers, factors)]
 
+    def _as_inputs(self, X: InputData, name: str = "Xnew") -> tf.Tensor:
+        X = super()._as_inputs(X, name)
+        # Covariances of all points' hidden layers are factorised at once: one without a value would spoil the
+        # others.
+        is_coupled = len(self.layers) > 1 and isinstance(self.inducing_posterior, BlockStructured)
+        return check_finite(X, name) if is_coupled else X
+
     def _sample_point_by_point(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
         if not isinstance(self.inducing_posterior, MeanField):
-            # All points' covariances are factorised at once: one without a value would spoil the others.
+            # Likewise those of one layer, and by stripes and arrow of hidden ones.
             X = check_finite(X, "Xnew")
         return super()._sample_point_by_point(X, num_samples, prepared)
 

@@ -12,7 +12,6 @@ from scipy.linalg import block_diag
 from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular
 from ..validation import check_positive_integer
-from .base import OUR_OPTIMIZER
 from .mean_field import MeanField
 
 __all__ = ["Orthogonal"]
@@ -55,13 +54,6 @@ class Orthogonal(MeanField):
     @property
     def num_parameters(self) -> int:
         return sum(size + int(self._mask(size).sum()) for size in self._gp_sizes())
-
-    @property
-    def variational_params(self) -> list[tuple[Parameter, Parameter]]:
-        raise NotImplementedError(
-            "gpflow.optimizers.NaturalGradient updates full covariances only, which orthogonal inducing"
-            f" points have not. {OUR_OPTIMIZER}"
-        )
 
     def _mask(self, size: int) -> np.ndarray:
         """Which entries of a GP's factor are free."""

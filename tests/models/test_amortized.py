@@ -171,6 +171,22 @@ def test_orthogonal_points_are_an_svgp_with_independent_halves() -> None:
         q.assign_dense(mean, np.tril(np.ones([7, 7])))
 
 
+def test_orthogonal_points_take_the_natural_steps_of_their_halves() -> None:
+    """By GPflow's optimiser: the covariances of each half after one step are the best, inv(I + B B^T / s)."""
+    parts = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1)
+    model = gd.models.OrthogonalSVGP(*parts, X[:3], X[3:7], num_data=12)
+    ((q_mu, q_sqrt),) = model.variational_params
+    loss = model.training_loss_closure((X, Y))
+    before = loss()
+    gpflow.optimizers.NaturalGradient(gamma=1.0).minimize(loss, [(q_mu, q_sqrt)])
+    assert loss() < before
+    layer = model.layers[0]
+    basis = layer.project(tf.constant(X[None]), layer.factorise()).basis[0].numpy()
+    halves = (basis[:, rows] for rows in (slice(0, 3), slice(3, 7)))
+    expected = block_diag(*(np.linalg.inv(np.eye(b.shape[1]) + b.T @ b / 0.1) for b in halves))
+    np.testing.assert_allclose(q_sqrt[0] @ tf.transpose(q_sqrt[0]), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_orthogonal_points_refuse_covariances_that_they_would_lose() -> None:
     """An SVGP's values, say; those of their own are taken."""
     kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1)
