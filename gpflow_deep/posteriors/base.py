@@ -41,7 +41,6 @@ Read = Callable[[Parameter], Any]
 GP = tuple[int, int]
 """Its layer, and its index within it."""
 
-OUR_OPTIMIZER = "Use gpflow_deep.optimizers.NaturalGradient or Adam."
 
 HIDDEN_SCALE = 1e-2
 """
@@ -193,9 +192,9 @@ class InducingPosterior(Module, ABC):
         :raises RuntimeError: inside a replica of several: each would be updated by its own gradients.
         """
         raise NotImplementedError(
-            f"gpflow.optimizers.NaturalGradient updates full covariances only: MeanField (layer by"
-            f" layer) and FullyCoupled have variational_params, {type(self).__name__} has not."
-            f" {OUR_OPTIMIZER}"
+            "gpflow.optimizers.NaturalGradient updates full covariances only: MeanField and Orthogonal (layer"
+            f" by layer) and FullyCoupled have variational_params, {type(self).__name__} has not. Use"
+            " gpflow_deep.optimizers.NaturalGradient or Adam."
         )
 
     # What follows from it.
