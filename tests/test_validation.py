@@ -99,6 +99,16 @@ def test_of_densities_of_users_nothing_is_known() -> None:
         check_targets([[NAN]], ZeroInflated(), 1, "Y")
 
 
+def test_labels_of_a_softmax_of_users_are_whole() -> None:
+    class Own(Softmax):
+        def _log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(F, axis=-1)
+
+    np.testing.assert_array_equal(check_targets([[7.0]], Own(2), 2, "Y"), [[7]])
+    with pytest.raises(ValueError, match="whole numbers for Softmax, got 0.7"):
+        check_targets([[0.7]], Own(2), 2, "Y")
+
+
 def test_labels_of_any_type() -> None:
     for labels in (np.array([[True], [False]]), np.array([[1], [0]], np.uint8), [[1], [0]]):
         np.testing.assert_array_equal(check_targets(labels, Bernoulli(), 1, "Y"), [[1.0], [0.0]])

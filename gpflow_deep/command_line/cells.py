@@ -161,8 +161,8 @@ def _beside(text: pd.Series) -> tuple[str, str]:
     prefix, suffix = (part.strip() for part in parts.value_counts().index[0])
     if prefix and not _is_money(prefix):
         return "", ""
-    is_unit = not suffix or _is_money(suffix) or _UNIT.fullmatch(suffix)
-    return (prefix, suffix) if is_unit else ("", "")
+    is_unit = _UNIT.fullmatch(suffix) and suffix.lower().replace(".", "") not in ("am", "pm")
+    return (prefix, suffix) if not suffix or _is_money(suffix) or is_unit else ("", "")
 
 
 def _is_money(text: str) -> bool:

@@ -33,7 +33,7 @@ from .cells import (
 )
 from .tables import listed
 
-__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number"]
+__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number", "shortened"]
 
 MOSTLY = 0.95  # of the cells there are: what so many are, the column is
 _FEW_CATEGORIES = 20  # so many have a column each, however few the rows,
@@ -90,12 +90,18 @@ class Column:
     def values(self, cells: pd.Series) -> pd.Series:
         """The cells as numbers, NaN where there is none; or as text."""
         if self.kind == "category":
-            return labels(cells).where(~is_missing(cells), _ABSENT)
+            return self._as_categories(cells).where(~is_missing(cells), _ABSENT)
         if self.kind == "date":
             return days(cells, self.order)
         if self.kind in _READERS:
             return _READERS[self.kind](cells)
         return numbers(cells, *self.notation)
+
+    def _as_categories(self, cells: pd.Series) -> pd.Series:
+        """Numbers as they were written in training, with decimals or without."""
+        text, bare = cells.astype(str).str.strip(), labels(cells)
+        known = [*self.categories, *(self.rare or ())]
+        return text.where(text.isin(known) | ~bare.isin(known), bare)
 
     def describe(self) -> str:
         """For the user."""
@@ -118,7 +124,7 @@ class Column:
         all_of_them = count + len(self.rare)
         return (
             f"the {count} commonest of {all_of_them} categories {shown}, a column each; the other"
-            f" {len(self.rare)} ({100 * self.rare_share:.2g}% of rows) are taken for none"
+            f" {len(self.rare)} ({100 * self.rare_share:.3g}% of rows) are taken for none"
         )
 
 

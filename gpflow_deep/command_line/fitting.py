@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +78,8 @@ class Task:
         if not self.whole:
             return labels
         mark = "," if self.decimal_comma else r"\."
-        return labels.str.replace(rf"(?<=\d){mark}0*$", "", regex=True)
+        end = rf"(?=\s*{re.escape(self.suffix)}$)"
+        return labels.str.replace(rf"(?<=\d){mark}0*{end}", "", regex=True)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def given_options(context: click.Context, data: Path) -> dict[str, Any]:
     :param context: of the command.
     :param data: the file that it reads.
     """
-    from importlib.metadata import version
+    from gpflow_deep import __version__
 
     options = {
         option.opts[0]: context.params[option.name]
@@ -35,7 +35,7 @@ def given_options(context: click.Context, data: Path) -> dict[str, Any]:
         and option.name in context.params
         and option.name not in ("output", "overwrite")
     }
-    known = {_DATA: _checksum(data), _VERSION: version("gpflow_deep")}
+    known = {_DATA: _checksum(data), _VERSION: __version__}
     as_read: dict[str, Any] = json.loads(json.dumps(known | options))
     return as_read
 
@@ -79,20 +79,22 @@ def checkpoints_of(
             if overwrite and before != options and _runs(folder):
                 tell(f"An interrupted fit is removed: {_differences(before, options)}.")
                 _remove(folder)
-            left = bool(_runs(folder))
-            record.write_text(json.dumps(options))
+            left = {run: run.stat().st_mtime_ns for run in _runs(folder)}
+            if not left:  # else the record stays that of the command that began it
+                record.write_text(json.dumps(options))
             try:
                 yield
             # Which settings may change on the way, training knows.
             except ValueError as error:
                 if not left or "checkpoint_dir" not in str(error):
                     raise
-                record.write_text(json.dumps(before))
                 raise ValueError(
                     f"{folder}: there is an interrupted fit that cannot go on so:"
                     f" {_differences(before, options)}. The command that began it goes on with it;"
                     " --overwrite begins anew."
                 ) from error
+            if any(run.exists() and run.stat().st_mtime_ns == then for run, then in left.items()):
+                tell(f"What was left of another fit is removed: {_differences(before, options)}.")
             _remove(folder)
         finally:
             if not _runs(folder):

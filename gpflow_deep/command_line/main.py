@@ -133,12 +133,14 @@ def fit(
     After Ctrl-C or a kill the same command goes on where it was.
     """
     # What training tells of itself goes where all else goes.
-    with _plain_errors(), readable(data) as data, redirect_stdout(sys.stderr):
-        _keep_input(output / _FIT, data)
+    with _plain_errors(), redirect_stdout(sys.stderr):
         from gpflow_deep.command_line.tables import read_table, require
 
-        table = read_table(data, separator, encoding)
-        require(table, [target, *exclude], data)
+        with readable(data) as file:
+            _keep_input(output / _FIT, file)
+            table = read_table(file, separator, encoding)
+            require(table, [target, *exclude], file)
+            given = given_options(context, file)
         import_tensorflow()
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
@@ -152,9 +154,7 @@ def fit(
         takes += [f"at most {limit:g} s (--time-limit)"] if limit else []
         _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
         checkpoints = output / _CHECKPOINTS
-        held = checkpoints_of(
-            checkpoints, given_options(context, data), overwrite=overwrite, tell=_tell
-        )
+        held = checkpoints_of(checkpoints, given, overwrite=overwrite, tell=_tell)
         with _going_on_later(), held:
             fitted = fit_table(
                 table,
@@ -212,6 +212,7 @@ def predict(
             _keep_input(Path(output), new)
             _keep_input(Path(output), folder / _FIT)
         import_tensorflow()
+        from gpflow_deep.command_line.columns import shortened
         from gpflow_deep.command_line.fitting import FittedTable, predict_table
         from gpflow_deep.command_line.scoring import Scores
         from gpflow_deep.command_line.tables import read_table, require, stream_table
@@ -244,7 +245,7 @@ def predict(
                     filled[name] += int(where.sum())
                 for name, cells in fitted.recipe.unseen(table).items():
                     unseen[name] += len(cells)
-                    examples.setdefault(name, cells.iloc[0])
+                    examples.setdefault(name, shortened(cells.iloc[0]))
                 if scores is not None:
                     scores.add(table)
                 yield table

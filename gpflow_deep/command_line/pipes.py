@@ -10,12 +10,15 @@ from tempfile import TemporaryDirectory
 
 import click
 
-__all__ = ["readable"]
+__all__ = ["PARQUET_MARK", "readable"]
+
+#: How Parquet files begin; the last byte opens a structure, and is no letter of a column's name.
+PARQUET_MARK = b"PAR1\x15"
 
 _STANDARD_INPUT = Path("-")
 #: How files begin that are not read as text, and how their names end.
 _ENDINGS = {
-    b"PAR1": ".parquet",
+    PARQUET_MARK: ".parquet",
     b"\x1f\x8b": ".gz",
     b"PK\x03\x04": ".zip",
     b"BZh": ".bz2",

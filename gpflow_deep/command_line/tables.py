@@ -20,6 +20,8 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
+from .pipes import PARQUET_MARK
+
 __all__ = ["Format", "listed", "read_table", "require", "stream_table"]
 
 _SEPARATORS = ";\t|,"  # where as much speaks for two, the comma is that of text or of decimals
@@ -235,7 +237,7 @@ def _check_text(path: Path, head: bytes) -> None:
 
     :raises ValueError: for Parquet of another name, and for UTF-16 without a mark.
     """
-    if head.startswith(b"PAR1"):
+    if head.startswith(PARQUET_MARK):
         raise ValueError(f"{path}: expected the name of a Parquet file to end in .parquet or .pq.")
     if head.startswith(_UTF_16) or head.count(0) <= _BINARY * len(head):
         return

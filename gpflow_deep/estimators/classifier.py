@@ -24,7 +24,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     ``model="auto"`` and from 200 rows on an exact GP of the labels, with a link that is learned after it and
     with a forest where that helps, a sparse GP and a deep one are tried and mixed; the latter two start from
     an exact GP of the labels. Of fewer rows it is a sparse GP and a logistic regression; of fewer than
-    thirty, or in less than ten seconds, the exact GP and that. As a GPflow model, the exact GP predicts
+    thirty, or in two to ten seconds, the exact GP and that. As a GPflow model, the exact GP predicts
     labels as if they were numbers; probabilities are the classifier's.
 
     Attributes beyond the regressor's: `classes_`.

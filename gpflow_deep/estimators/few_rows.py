@@ -14,12 +14,12 @@ from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives
 from .calibration import left_out
 from .rows import Predicted
 
-__all__ = ["are_few", "each_left_out", "left_out_by_parts"]
+__all__ = ["SECONDS_OF_PARTS", "are_few", "each_left_out", "left_out_by_parts"]
 
 _ROWS_AN_INPUT = 10  # fewer are few
 _PARTS, _PARTS_TIME = 5, 0.2
 _MOST_ROWS = 1000  # hyperparameters of more do not know them
-_VERY_SHORT = 5.0  # seconds that do not do for parts
+SECONDS_OF_PARTS = 5.0  # fewer do not do for them
 _ITERATIONS = 60
 
 
@@ -73,7 +73,7 @@ def left_out_by_parts(
     :param named: makes the objective of a model like this one; by default of each part like the first's.
     """
     X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
-    no_time = seconds is not None and seconds < _VERY_SHORT
+    no_time = seconds is not None and seconds < SECONDS_OF_PARTS
     if no_time or not 2 * number <= len(X) <= _MOST_ROWS:
         return known
     kernel, likelihood = map(gpflow.utilities.deepcopy, (model.kernel, model.likelihood))

@@ -21,7 +21,7 @@ from gpflow_deep.presets.settings import CLASSES
 from .ascent import Objectives
 from .calibration import Errors, left_out
 from .evidence import fit_constant, fit_exact, most_rows, named_objectives
-from .few_rows import left_out_by_parts
+from .few_rows import SECONDS_OF_PARTS, left_out_by_parts
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of, own_log_probabilities
 from .linear import fit_linear
@@ -36,7 +36,6 @@ _MOST_STEPS = 50_000
 _PATIENCE = 8  # looks at held-out rows, of 25
 _FEWEST_STEPS = 20  # that time is to leave; in fewer a model learns next to nothing
 _QUICK_ROWS = 100  # of which the parts for a link take next to no time, and get it
-_SECONDS_OF_PARTS = 5.0
 _LABELS_SHARE = 0.2  # of the time, for initial values
 
 
@@ -116,7 +115,7 @@ def fit_family(
             named = named_objectives(objectives, name, settings)
             limit = seconds
             if limit is not None and len(known.X) <= _QUICK_ROWS:
-                limit = max(limit, _SECONDS_OF_PARTS)
+                limit = max(limit, SECONDS_OF_PARTS)
             apart = left_out_by_parts(model, known, 2, seed, limit, named)
             link = link_of(apart, seconds)
             grown = grow_label_forest(known, link, seed, seconds) if forest else None

@@ -21,9 +21,8 @@ _PENALTIES = np.logspace(-4.0, 3.0, 15)  # inverse ones
 # The deviation of their decimal logarithms about that of one: few rows like by chance the least penalty,
 # which is sure of everything, or so large a one that nothing is learned.
 _EXPECTED = 0.7
-_BELIEVED = (
-    100  # rows, by which alone it is chosen: of fewer, what is expected counts for those that lack
-)
+# Rows by which alone it is chosen: of fewer, what is expected counts for those that lack.
+_BELIEVED = 100
 # Rows times inputs times classes that the penalty is chosen on: a million take two seconds. Functions are
 # of up to ten times as many rows.
 _MOST_NUMBERS, _NUMBERS_A_SECOND, _MORE = 4e6, 3e5, 10
@@ -97,6 +96,7 @@ def _regression(
                 Cs=_PENALTIES,
                 cv=StratifiedKFold(folds, shuffle=True, random_state=seed),
                 scoring="neg_log_loss",
+                refit=False,
                 **options,
             )
             search.fit(rows.X[some], codes[some], rows.weights[some])

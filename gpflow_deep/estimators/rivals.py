@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from gpflow_deep.presets.registry import EXACT
 
-from .selection import QUICK
+from .selection import FOLDS, QUICK
 
 __all__ = ["FEWEST_ROWS", "alone", "rivals"]
 
 FEWEST_ROWS = 200  # to hold any out: of a fourth of them the log density would be noise
 _FEWEST_FOR_FOLDS = 30  # to choose by cross-validation in their place
-_FEWEST_OF_CLASSES = 4  # likewise, without what is trained by steps
 _FEWEST_SECONDS_FOR_FOLDS = 2.0  # some of which each fit takes whatever the rows
 _FEWEST_SECONDS = 10.0  # for a deep one among them: to compile it for each part takes about as many
 
@@ -31,17 +30,17 @@ def rivals(
     """
     # These leave most of their time to the others, which are tried while there is some.
     names = sorted(shallow, key=lambda name: name not in QUICK)
-    enough = num_rows >= _FEWEST_FOR_FOLDS and limit >= _FEWEST_SECONDS
-    some = limit >= _FEWEST_SECONDS_FOR_FOLDS
+    is_enough = num_rows >= _FEWEST_FOR_FOLDS and limit >= _FEWEST_SECONDS
+    has_time = limit >= _FEWEST_SECONDS_FOR_FOLDS
     if not classes:
-        if num_rows < _FEWEST_FOR_FOLDS or not some:
+        if num_rows < _FEWEST_FOR_FOLDS or not has_time:
             return []
-        return [*names, deep] if enough else names
-    if enough:
+        return [*names, deep] if is_enough else names
+    if is_enough:
         return [name for name in names if name not in EXACT]
     # A sparse GP of few rows, and one whose training is cut short, is sure of noise; the exact GP's
     # probabilities are learned from rows left out.
-    if _FEWEST_OF_CLASSES <= num_rows < FEWEST_ROWS and some:
+    if FOLDS <= num_rows < FEWEST_ROWS and has_time:
         return [name for name in names if name in (*QUICK, *EXACT)]
     return []
 

@@ -193,9 +193,10 @@ def folds(rows: Rows, number: int, seed: int, classes: bool = False) -> np.ndarr
     :param classes: whether the targets are classes, of each of which all parts have as many but for a row:
         of few rows the others would else tell wrong frequencies.
     """
-    order = np.random.default_rng(seed).permutation(len(rows.X))
-    if classes:
-        order = order[np.argsort(rows.Y[order, 0], kind="stable")]
+    rng, number_of_each = np.random.default_rng(seed), np.arange(len(rows.X)) % number
+    if not classes:
+        return rng.permutation(number_of_each)
+    order = rng.permutation(len(rows.X))
     part = np.empty(len(order), int)
-    part[order] = np.arange(len(order)) % number
+    part[order[np.argsort(rows.Y[order, 0], kind="stable")]] = number_of_each
     return part

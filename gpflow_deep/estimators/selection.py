@@ -17,7 +17,7 @@ from .fitted import FittedModel
 from .rows import Rows, folds
 from .stacking import stacking_weights
 
-__all__ = ["QUICK", "Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
+__all__ = ["FOLDS", "QUICK", "Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
 
 #: Families that take next to no time.
 QUICK = (CONSTANT, LINEAR)
@@ -31,12 +31,12 @@ _SHALLOW = {
 
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
-_FOLDS = 4
+FOLDS = 4
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
 # Of which an e-th is for a member that is so many nats behind; of classes such a share of the best one's log
 # loss, which may be next to nothing.
 _BEHIND, _BEHIND_OF_CLASSES = 0.1, 0.25
-_BY_CHANCE = 10.0  # nats in all, which tell nothing of far fewer classified rows than those
+_BY_CHANCE = 10.0  # nats in all, which tell nothing of far fewer classified rows than _EQUAL_ROWS
 # Of the constant: what the others are sure of may be wrong once in so many rows.
 _LEAST = 0.001
 # Rounded targets whose probabilities are so much on average are known: what is left to tell is the density.
@@ -221,9 +221,9 @@ def cross_validate(
     :return: the members, their weights, and what was tried.
     :raises TrainingError: where all families fail.
     """
-    fold = folds(rows, _FOLDS, seed, of_classes)
+    fold = folds(rows, FOLDS, seed, of_classes)
     tried = _Tried(rows, tell, of_classes, spacing)
-    to_come = len(names) * (_FOLDS + 1)
+    to_come = len(names) * (FOLDS + 1)
     for number, name in enumerate(names):
         if budget.is_spent and any(earlier not in QUICK for earlier in names[:number]):
             tell(f"{name}: no time left.")
@@ -234,13 +234,12 @@ def cross_validate(
             density, seconds = np.zeros([len(rows.X), 2]), 0.0
             if of_classes and name in EXACT:
                 # It has learned its link from rows left out, and knows how likely these are.
-                to_come -= _FOLDS
+                to_come -= FOLDS
                 whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
                 to_come -= 1
-                if whole.own_rows is not None:
-                    return whole, np.stack([whole.own_rows] * 2, axis=1)
-                to_come += _FOLDS + 1
-            for k in range(_FOLDS):
+                assert whole.own_rows is not None
+                return whole, np.stack([whole.own_rows] * 2, axis=1)
+            for k in range(FOLDS):
                 part = rows.take(np.flatnonzero(fold != k))
                 fitted = fit(name, part, None, label=f"fold-{k}", steps=_SHORT, time=1.0 / to_come)
                 out = rows.take(np.flatnonzero(fold == k))

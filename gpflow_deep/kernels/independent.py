@@ -71,9 +71,20 @@ def takes_indices(kernel: Kernel) -> bool:
 
 
 def index_columns(kernel: Kernel, input_dim: int) -> np.ndarray:
-    """The columns of inputs [input_dim] that do: their numbers."""
-    columns = np.arange(input_dim)
-    return np.unique([columns[part.active_dims] for part in _coregions(kernel)])
+    """
+    Which columns of inputs a part of the kernel, a ``Coregion``, takes for the numbers of outputs.
+
+    :raises ValueError: where there are no such columns.
+    """
+    found = [np.empty(0, int)]
+    for part in _coregions(kernel):
+        try:
+            found.append(np.arange(input_dim)[part.active_dims].ravel())
+        except IndexError as error:
+            raise ValueError(
+                f"active_dims: expected some of {input_dim} inputs, got {part.active_dims}."
+            ) from error
+    return np.unique(np.concatenate(found))
 
 
 def _coregions(kernel: Kernel) -> list[Coregion]:

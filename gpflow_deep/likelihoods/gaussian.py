@@ -85,9 +85,11 @@ def has_normal_scale(likelihood: object) -> bool:
     if not isinstance(likelihood, kind) or not inherits(likelihood, kind, *methods):
         return False
     # GPflow keeps the class in its function only. What else makes a Normal may change location and scale.
-    known = inspect.getclosurevars(inspect.unwrap(likelihood.conditional_distribution)).nonlocals
-    is_normal = known.get("distribution_class") is tfp.distributions.Normal
-    return is_normal and has_default_quadrature(likelihood)
+    function = inspect.unwrap(likelihood.conditional_distribution)
+    if not inspect.isfunction(function):
+        return False
+    known = inspect.getclosurevars(function).nonlocals.get("distribution_class")
+    return known is tfp.distributions.Normal and has_default_quadrature(likelihood)
 
 
 def scale_normaliser(

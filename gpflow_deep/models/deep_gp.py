@@ -172,7 +172,7 @@ class DeepGP(VariationalDeepGPModel):
 
     def _sample_point_by_point(self, X: tf.Tensor, num_samples: int, prepared: Any) -> tf.Tensor:
         if not isinstance(self.inducing_posterior, MeanField):
-            # Likewise those of one layer, and by stripes and arrow of hidden ones.
+            # To draw, covariances of all points are factorised at once, whatever the structure.
             X = check_finite(X, "Xnew")
         return super()._sample_point_by_point(X, num_samples, prepared)
 

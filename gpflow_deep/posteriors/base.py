@@ -41,7 +41,6 @@ Read = Callable[[Parameter], Any]
 GP = tuple[int, int]
 """Its layer, and its index within it."""
 
-
 HIDDEN_SCALE = 1e-2
 """
 Initial factor of q in hidden layers, which are then nearly deterministic (Salimbeni & Deisenroth 2017).

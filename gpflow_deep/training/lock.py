@@ -56,6 +56,8 @@ class Lock:
 
     def release(self) -> None:
         """Let others have it."""
+        if sys.platform == "win32":  # where a file that is open cannot be removed
+            self._file.close()
         self._path.unlink(missing_ok=True)
         self._file.close()
 

@@ -146,7 +146,7 @@ def _of_part(number: int, support: _Requirement | None) -> list[_Requirement]:
 
 
 def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
-    """The observations that GPflow's likelihoods can have; of others' densities nothing is known."""
+    """The observations that GPflow's likelihoods can have; of densities by users nothing is known."""
 
     def has_density_of(*bases: type[Likelihood]) -> bool:
         return any(
@@ -162,6 +162,8 @@ def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
             lambda y: (y >= 0) & (y < num_classes) & (y % 1 == 0),
             f"expected classes 0 to {num_classes - 1}, as many as the last layer has GPs",
         )
+    if isinstance(likelihood, Softmax):  # which is given integers, whatever its density
+        return _Requirement(lambda y: y % 1 == 0, "expected whole numbers for Softmax")
     if has_density_of(Bernoulli):
         return _Requirement(lambda y: (y == 0) | (y == 1), "expected labels 0 and 1 for Bernoulli")
     if has_density_of(Ordinal):

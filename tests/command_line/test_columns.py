@@ -36,7 +36,7 @@ def test_categories_without_a_column_are_told_and_known_later() -> None:
     recipe = Recipe.of(table, ["state"])
     assert recipe.notes == (
         "state: the 35 commonest of 40 categories (s000, s001, s002, s003, s004, ...), a column each; the"
-        " other 5 (3.6% of rows) are taken for none",
+        " other 5 (3.57% of rows) are taken for none",
     )
     recipe = Recipe.from_json(recipe.to_json())
     new = pd.DataFrame({"state": ["s000", "s039", "zzz", "", "(missing)"]})
@@ -82,6 +82,13 @@ def test_whole_numbers_among_categories_are_known_without_decimals() -> None:
         "size_2",
         "size_(missing)",
     ]
+
+
+def test_numbers_that_had_decimals_among_categories_keep_them() -> None:
+    recipe = Recipe.of(pd.DataFrame({"size": ["1.0", "2.0", "A"] * 4}), ["size"])
+    table = pd.DataFrame({"size": [1.0, 2.0]})
+    assert recipe.inputs(table)[["size_1.0", "size_2.0"]].to_numpy().tolist() == [[1, 0], [0, 1]]
+    assert not recipe.unseen(table)
 
 
 def test_long_texts_are_told_by_their_beginnings() -> None:
@@ -139,6 +146,7 @@ def test_numbers_with_money_or_a_unit_beside_all_of_them(
         ["Room 12", "Room 7"],
         ["1 kg", "2 lb", "3 kg"],
         ["1st", "2nd", "3rd"],
+        ["9 PM", "12 PM", "1 PM"],
         ["0", "1", "2", "3+"],
         ["1-5", "6-9"],
         ["x1.2", "x1.3"],
@@ -188,3 +196,5 @@ def test_a_target_with_a_unit() -> None:
     terms = pd.Series(["36 months", "60 months"] * 20)
     assert task_of(terms).targets(terms).tolist() == terms.tolist()
     assert "--task regression takes them for quantities" in task_of(terms).why
+    floats = pd.Series(["36 months", "60 months", "36.0 months"] * 20)
+    assert set(task_of(floats).targets(floats)) == {"36 months", "60 months"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,31 @@ def test_what_may_change_on_the_way_may_change(tmp_path: Path, restored: list[bo
     _interrupted(tmp_path)
     result = _fit(tmp_path, "--set", "learning_rate=0.002", "--steps", 6)
     assert result.exit_code == 0 and restored == [False, True], result.output
+    assert "is removed" not in result.stderr
     assert "Warning: the run in" in result.stderr and "checkpoint_dir" not in result.stderr
+
+
+def test_the_record_is_that_of_the_command_that_began(tmp_path: Path) -> None:
+    """Another that was stopped before training looked at what is there has begun nothing."""
+    _data(tmp_path)
+    _interrupted(tmp_path)
+    checkpoints = tmp_path / "fit" / "checkpoints"
+    before = (checkpoints / "options.json").read_text()
+    other = json.loads(before) | {"--kernel": "rbf"}
+    with pytest.raises(KeyboardInterrupt):
+        with checkpoints_of(checkpoints, other):
+            raise KeyboardInterrupt
+    assert (checkpoints / "options.json").read_text() == before
+    with checkpoints_of(checkpoints, other, overwrite=True):
+        assert [path.name for path in checkpoints.iterdir() if path.is_dir()] == []
+
+
+def test_what_is_left_of_another_family_is_not_removed_unsaid(tmp_path: Path) -> None:
+    _data(tmp_path)
+    _interrupted(tmp_path)
+    result = _fit(tmp_path, "--model", "gp")
+    assert result.exit_code == 0, result.output
+    assert "left of another fit is removed: --model was svgp and is now gp" in result.stderr
 
 
 def test_what_an_earlier_version_left(tmp_path: Path, restored: list[bool]) -> None:

@@ -45,6 +45,14 @@ def test_a_pipe_is_read_as_often_as_it_takes(tmp_path: Path, kept: Path, compres
     assert not list(kept.iterdir())
 
 
+def test_a_column_may_have_the_name_that_parquet_begins_with(tmp_path: Path) -> None:
+    content = b"PAR1,PAR2\n1,2\n"
+    (tmp_path / "data.csv").write_bytes(content)
+    for path in (tmp_path / "data.csv", _pipe(tmp_path / "pipe", content)):
+        with readable(path) as file:
+            assert read_table(file).columns.tolist() == ["PAR1", "PAR2"]
+
+
 def test_a_file_is_read_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(_TABLE)
     (tmp_path / "link").symlink_to(tmp_path / "data.csv")

@@ -280,6 +280,14 @@ def test_columns_that_count_outputs_have_whole_numbers() -> None:
             assert set(points.Z.numpy()[:, 1]) == {0.0, 1.0, 2.0}
 
 
+def test_kernels_that_want_other_columns_are_named() -> None:
+    kernel = gpflow.kernels.Coregion(2, 1, active_dims=[5])
+    with pytest.raises(ValueError, match="active_dims: expected some of 3 inputs"):
+        kmeans_inducing_inputs(X, 4, kernel=kernel)
+    with pytest.raises(TypeError, match="kernel: expected a GPflow kernel"):
+        kmeans_inducing_inputs(X, 4, kernel=3)
+
+
 def test_greedy_inputs_want_a_kernel_of_one_output() -> None:
     shared = gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), 2)
     for wrong in (shared, None, gpflow.kernels.Matern52):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -384,6 +385,15 @@ def test_what_makes_a_normal_may_move_it(
     arguments = likelihood, mean, mean, variance, Y
     np.testing.assert_allclose(predict_log_density(*arguments), [expected], atol=1e-4)
     np.testing.assert_allclose(log_normaliser(*arguments), [expected], atol=1e-4)
+
+
+def test_what_makes_a_distribution_may_be_any_callable() -> None:
+    likelihood = HeteroskedasticTFPConditional(tfp.distributions.Normal)
+    F, Y = np.array([[0.5, -0.3]]), np.array([[1.2]])
+    expected = predict_log_density(likelihood, F, F, 0.0 * F + 0.1, Y)
+    likelihood.conditional_distribution = partial(likelihood.conditional_distribution)
+    actual = predict_log_density(likelihood, F, F, 0.0 * F + 0.1, Y)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_degrees_of_freedom_may_be_trained() -> None:
