@@ -315,7 +315,7 @@ def test_auto_with_weights_that_are_no_counts() -> None:
 
 def test_few_rows_are_cross_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "solve-gp"))
-    monkeypatch.setattr(selection, "_FOLDS", 2)
+    monkeypatch.setattr(selection, "FOLDS", 2)
     X, y = _data(40)
     fitted = DeepGPRegressor("auto", **_QUICK | {"steps": 20}).fit(X, y)
     assert [tried["name"] for tried in fitted.report_] == ["svgp", "solve-gp"]
