@@ -14,6 +14,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.base import Module, TensorType
 from gpflow.kernels import (
     Constant,
@@ -30,6 +31,8 @@ from gpflow.kernels import (
     Sum,
 )
 
+from gpflow_deep.numerics.draws import digital_shift, even_uniforms
+
 from .independent import latent_kernels
 from .methods import has_methods_of
 from .spectral_mixture import SpectralMixture
@@ -37,8 +40,7 @@ from .stacked_stationary import StackedStationary
 
 __all__ = ["PriorFunctions"]
 
-Seeds = Iterator[tf.Tensor]
-Draw = Callable[[Any, Sequence[int], Seeds], tuple[tf.Tensor, tf.Tensor]]
+Draw = Callable[[Any, int, "_Numbers"], tuple[tf.Tensor, tf.Tensor]]
 
 
 class PriorFunctions(Module):
@@ -47,7 +49,8 @@ class PriorFunctions(Module):
 
     Every draw has frequencies of its own, so that the covariance over many draws is the kernel's however few
     waves there are; more of them bring each draw nearer to a Gaussian one. At every input its variance is the
-    kernel's.
+    kernel's. A draw's frequencies are spread evenly over their density: of random ones few are high, and the
+    draws that have many such are much rougher than the others.
 
     :param kernel: a stationary kernel of GPflow with a known spectral density, ``SpectralMixture``, or sums
         and products of them; of independent GPs.
@@ -69,12 +72,15 @@ class PriorFunctions(Module):
         seed: tf.Tensor,
     ) -> None:
         super().__init__()
-        shape = [num_samples, num_features, input_dim]
-        seeds = (tf.random.experimental.stateless_fold_in(seed, i) for i in range(2**31 - 1))
-        first, *others = [list(_spectrum(own, shape, seeds)) for own in _of_each_gp(kernel)]
+        first, *others = [
+            list(_spectrum(own, _Numbers(own, input_dim, num_samples, num_features, seed, index)))
+            for index, own in enumerate(_of_each_gp(kernel))
+        ]
         # As many waves for all GPs, those that some lack of no height.
         count = max(map(len, (first, *others)))
-        nothing = tf.zeros([], gpflow.default_float()), tf.zeros(shape, gpflow.default_float())
+        dtype = gpflow.default_float()
+        none = tf.zeros([num_samples, num_features, input_dim], dtype)
+        nothing = tf.zeros([], dtype), none
         terms = [own + [nothing] * (count - len(own)) for own in (first, *others)]
         self.frequencies = tf.stack(
             [tf.concat([frequencies for _, frequencies in own], axis=1) for own in terms], axis=1
@@ -83,7 +89,9 @@ class PriorFunctions(Module):
         # Of each wave of each term, [K, F].
         heights = tf.repeat(tf.sqrt(variances / num_features), num_features, axis=1)
         normals = tf.random.stateless_normal(
-            [num_samples, num_latent_gps, 2, heights.shape[1]], next(seeds), dtype=heights.dtype
+            [num_samples, num_latent_gps, 2, heights.shape[1]],
+            tf.random.experimental.stateless_fold_in(seed, 0),
+            dtype=heights.dtype,
         )
         weights = heights[:, None, :] * normals
         self.weights = tf.reshape(weights, [num_samples, num_latent_gps, -1])  # [S, T, 2 F]
@@ -118,20 +126,66 @@ def _of_each_gp(kernel: Kernel) -> Sequence[Kernel]:
     return latent_kernels(kernel) or [kernel]
 
 
-def _spectrum(
-    kernel: Kernel, shape: Sequence[int], seeds: Seeds
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+class _Numbers:
+    """
+    The random numbers of the frequencies of one GP's kernel: of each draw an even sequence shifted at random,
+    of which every part of the kernel has coordinates of its own.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        input_dim: int,
+        num_samples: int,
+        num_features: int,
+        seed: tf.Tensor,
+        index: int,
+    ) -> None:
+        self.input_dim, self.shape = input_dim, [num_samples, num_features]
+        dims = max(1, self._how_many(kernel))
+        seed = tf.random.experimental.stateless_fold_in(seed, 1 + index)
+        shift = tf.reshape(digital_shift(num_samples * dims, seed), [num_samples, dims])
+        self._left = even_uniforms(num_features, dims, shift)[:, :num_features]
+
+    def _how_many(self, kernel: Kernel) -> int:
+        if has_methods_of(kernel, Sum) or has_methods_of(kernel, Product):
+            return sum(map(self._how_many, kernel.kernels))
+        return len(self.active(kernel)) + 1
+
+    def active(self, kernel: Kernel) -> np.ndarray:
+        """Rows of the unit matrix: [active dims, D]."""
+        return np.eye(self.input_dim)[kernel.active_dims]
+
+    def uniforms(self, dims: int = 1) -> tf.Tensor:
+        """Numbers between 0 and 1 that no other call has, [S, F, dims]."""
+        numbers, self._left = self._left[..., :dims], self._left[..., dims:]
+        return numbers
+
+    def normals(self, dims: int) -> tf.Tensor:
+        """[S, F, dims]."""
+        return _as_default(tf.math.ndtri(self.uniforms(dims)))
+
+    def gammas(self, alpha: TensorType) -> tf.Tensor:
+        """One for each frequency, [S, F, 1], of mean ``alpha``."""
+        return _as_default(tfp.math.igammainv(tf.cast(alpha, tf.float64), self.uniforms()))
+
+
+def _as_default(numbers: tf.Tensor) -> tf.Tensor:
+    return tf.cast(numbers, gpflow.default_float())
+
+
+def _spectrum(kernel: Kernel, numbers: _Numbers) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """The terms of a kernel: the variance of each, and frequencies [S, F, D] drawn from its density."""
     if has_methods_of(kernel, Sum):
         for part in kernel.kernels:
-            yield from _spectrum(part, shape, seeds)
+            yield from _spectrum(part, numbers)
         return
     if has_methods_of(kernel, Product):
         # Of a product of kernels the density is the convolution: frequencies add up.
         first, *others = kernel.kernels
-        terms = list(_spectrum(first, shape, seeds))
+        terms = list(_spectrum(first, numbers))
         for other in others:
-            factors = list(_spectrum(other, shape, seeds))
+            factors = list(_spectrum(other, numbers))
             terms = [(v * w, f + g) for v, f in terms for w, g in factors]
         yield from terms
         return
@@ -142,19 +196,9 @@ def _spectrum(
             f"kernel: expected one whose spectral density is known ({known}, and sums and products of them)"
             f" for draws of whole functions, got {type(kernel).__name__}."
         )
-    active = np.eye(shape[-1])[kernel.active_dims]  # [active dims, D]
-    variance, frequencies = draw(kernel, [*shape[:-1], len(active)], seeds)
+    active = numbers.active(kernel)
+    variance, frequencies = draw(kernel, len(active), numbers)
     yield variance, tf.matmul(frequencies, tf.constant(active, frequencies.dtype))
-
-
-def _normals(shape: Sequence[int], seeds: Seeds) -> tf.Tensor:
-    return tf.random.stateless_normal(shape, next(seeds), dtype=gpflow.default_float())
-
-
-def _gammas(shape: Sequence[int], seeds: Seeds, alpha: TensorType) -> tf.Tensor:
-    """One for each frequency, [S, F, 1], of mean ``alpha``."""
-    dtype = gpflow.default_float()
-    return tf.random.stateless_gamma([*shape[:2], 1], next(seeds), alpha, dtype=dtype)
 
 
 def _scaled(kernel: Stationary, frequencies: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -162,48 +206,49 @@ def _scaled(kernel: Stationary, frequencies: tf.Tensor) -> tuple[tf.Tensor, tf.T
 
 
 def _squared_exponential(
-    kernel: Kernel, shape: Sequence[int], seeds: Seeds
+    kernel: Kernel, dims: int, numbers: _Numbers
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    return _scaled(kernel, _normals(shape, seeds))
+    return _scaled(kernel, numbers.normals(dims))
 
 
 def _matern(nu: float, scale: float = 1.0) -> Draw:
     """Student's t with 2 nu degrees of freedom, in D dimensions."""
 
-    def draw(kernel: Kernel, shape: Sequence[int], seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
-        normals = _normals(shape, seeds)
-        return _scaled(kernel, scale * normals * tf.sqrt(nu / _gammas(shape, seeds, nu)))
+    def draw(kernel: Kernel, dims: int, numbers: _Numbers) -> tuple[tf.Tensor, tf.Tensor]:
+        normals = numbers.normals(dims)
+        return _scaled(kernel, scale * normals * tf.sqrt(nu / numbers.gammas(nu)))
 
     return draw
 
 
 def _rational_quadratic(
-    kernel: RationalQuadratic, shape: Sequence[int], seeds: Seeds
+    kernel: RationalQuadratic, dims: int, numbers: _Numbers
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """A mixture of squared exponentials whose precisions have a gamma distribution."""
-    normals, alpha = _normals(shape, seeds), tf.convert_to_tensor(kernel.alpha)
-    return _scaled(kernel, normals * tf.sqrt(_gammas(shape, seeds, alpha) / alpha))
+    normals, alpha = numbers.normals(dims), tf.convert_to_tensor(kernel.alpha)
+    return _scaled(kernel, normals * tf.sqrt(numbers.gammas(alpha) / alpha))
 
 
-def _cosine(kernel: Cosine, shape: Sequence[int], seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
-    return _scaled(kernel, tf.fill(shape, tf.cast(2.0 * math.pi, gpflow.default_float())))
+def _cosine(kernel: Cosine, dims: int, numbers: _Numbers) -> tuple[tf.Tensor, tf.Tensor]:
+    return _scaled(kernel, _as_default(tf.fill([*numbers.shape, dims], 2.0 * math.pi)))
 
 
-def _constant(kernel: Constant, shape: Sequence[int], seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.convert_to_tensor(kernel.variance), tf.zeros(shape, gpflow.default_float())
+def _constant(kernel: Constant, dims: int, numbers: _Numbers) -> tuple[tf.Tensor, tf.Tensor]:
+    zeros = tf.zeros([*numbers.shape, dims], gpflow.default_float())
+    return tf.convert_to_tensor(kernel.variance), zeros
 
 
 def _spectral_mixture(
-    kernel: SpectralMixture, shape: Sequence[int], seeds: Seeds
+    kernel: SpectralMixture, dims: int, numbers: _Numbers
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    logits = tf.math.log(tf.convert_to_tensor(kernel.weights))[None]
-    component = tf.random.stateless_categorical(logits, math.prod(shape[:2]), next(seeds))
-    component = tf.reshape(component, shape[:2])
+    shares = tf.cumsum(tf.cast(kernel.weights, tf.float64))
+    places = tf.reshape(numbers.uniforms() * shares[-1], [-1])
+    component = tf.reshape(tf.searchsorted(shares[:-1], places, side="right"), numbers.shape)
     centres, widths = (
         tf.gather(tf.convert_to_tensor(x), component)
         for x in (kernel.frequencies, kernel.bandwidths)
     )
-    frequencies = 2.0 * math.pi * (centres + widths * _normals(shape, seeds))
+    frequencies = 2.0 * math.pi * (centres + widths * numbers.normals(dims))
     return tf.reduce_sum(kernel.weights), frequencies
 
 

@@ -127,8 +127,14 @@ class GPLayer(Layer):
         own kernels or inducing variables. Factorised in float64, whatever the default float is.
 
         :raises FactorisationError: where K_MM is not positive definite (see :func:`factorisations.cholesky`).
+        :raises ValueError: where the number of inducing points is no longer that of the beginning.
         """
         K = Kuu(self.own_inducing_variable, self.kernel, gpflow.config.default_jitter())
+        M = K.shape[-1]
+        if M is None:  # of a variable without a fixed shape, compiled
+            K = tf.ensure_shape(K, [*K.shape[:-2], self.num_inducing, self.num_inducing])
+        elif M != self.num_inducing:
+            raise self._wrong_number(M)
         factor = self._factorise(K, f"K_MM of {self.name} ({self.num_inducing} inducing points")
         return tf.cast(factor, gpflow.default_float())
 
@@ -267,11 +273,14 @@ class GPLayer(Layer):
         new = check_inducing_variable(value, self.num_latent_gps)
         M = int(new.num_inducing)
         if M != self.num_inducing:
-            raise ValueError(
-                f"inducing_variable: expected {self.num_inducing} inducing points, as many as the posterior"
-                f" has outputs of, got {M}; a model of another number is a new one."
-            )
+            raise self._wrong_number(M)
         return new
+
+    def _wrong_number(self, M: int) -> ValueError:
+        return ValueError(
+            f"inducing_variable: expected {self.num_inducing} inducing points, as many as the posterior"
+            f" has outputs of, got {M}; a model of another number is a new one."
+        )
 
     def _check_parts(self) -> None:
         separate = isinstance(self.inducing_variable, FallbackSeparateIndependentInducingVariables)

@@ -73,7 +73,8 @@ class SamplesFunctions:
         :param seed: ``None`` for new ones at each call, or an integer, or two, of which they are a pure
             function.
         :param num_features: frequencies of the waves of each draw from a layer's prior, a cosine and a sine
-            each. Mean and covariance of a layer's functions over many draws do not depend on it.
+            each. Mean and covariance of a layer's functions over many draws do not depend on it; their
+            tails do, and through them the variance of what further layers make of their values.
         :raises NotImplementedError: where the model has no posterior over functions, or a kernel's spectral
             density is not known, or inducing variables are no values at inputs.
         :raises RuntimeError: inside a compiled function. What is drawn can be called there.
@@ -87,7 +88,7 @@ class SamplesFunctions:
                 " the model; draw before, and call what was drawn inside."
             )
         # Their own copy: what trains the model later does not change them.
-        model: Any = gpflow.utilities.deepcopy(self)
+        model: Any = gpflow.utilities.deepcopy(self, _compiled_attributes(self))
         return FunctionDraws(model, S, seed, F)
 
     def _draw_layer_functions(
@@ -99,6 +100,13 @@ class SamplesFunctions:
             f" {type(self).__name__}, whose points have inducing outputs, sites, latent variables or noise of"
             " their own."
         )
+
+
+def _compiled_attributes(model: Any) -> dict[int, Any]:
+    """For the memo of a copy: what users compiled and keep with the model cannot be copied once traced."""
+    attributes = [value for part in (model, *model.submodules) for value in vars(part).values()]
+    compiled = tf.types.experimental.PolymorphicFunction
+    return {id(value): value for value in attributes if isinstance(value, compiled)}
 
 
 class FunctionDraws(Module):

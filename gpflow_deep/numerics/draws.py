@@ -10,7 +10,14 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
-__all__ = ["as_seed", "digital_shift", "even_normals", "quasi_normals", "standard_normals"]
+__all__ = [
+    "as_seed",
+    "digital_shift",
+    "even_normals",
+    "even_uniforms",
+    "quasi_normals",
+    "standard_normals",
+]
 
 _BITS = 30  # of a coordinate of a Sobol point
 
@@ -103,16 +110,23 @@ def quasi_normals(num_samples: int, dims: Sequence[int], seed: int) -> list[np.n
 
 def even_normals(least: int, dims: int, shift: tf.Tensor | None = None) -> tf.Tensor:
     """
-    All points of a scrambled Sobol sequence up to a power of two, as standard normals in float64.
+    :func:`even_uniforms` as standard normals.
+    """
+    return tf.math.ndtri(even_uniforms(least, dims, shift))
+
+
+def even_uniforms(least: int, dims: int, shift: tf.Tensor | None = None) -> tf.Tensor:
+    """
+    All points of a scrambled Sobol sequence up to a power of two, between zero and one, in float64.
 
     :param least: how many are wanted at least.
-    :param shift: binary digits [dims] that are added to all points without carrying (:func:`digital_shift`).
-    :return: [that power of two, dims]
+    :param shift: binary digits [..., dims] that are added to points without carrying (:func:`digital_shift`).
+    :return: [..., that power of two, dims], one set for each shift
     """
     points = _digits(least, dims)
     if shift is not None:
-        points = tf.bitwise.bitwise_xor(points, shift)
-    return tf.math.ndtri((tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS)
+        points = tf.bitwise.bitwise_xor(points, shift[..., None, :])
+    return (tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS
 
 
 def digital_shift(dims: int, seed: TensorType | None = None) -> tf.Tensor:

@@ -99,7 +99,8 @@ def _check_success(
 
 def add_jitter(matrix: tf.Tensor, jitter: TensorType) -> tf.Tensor:
     """``matrix`` [..., M, M] plus ``jitter`` I, which costs the gradient nothing: to set a diagonal does."""
-    return matrix + jitter * tf.eye(matrix.shape[-1], dtype=matrix.dtype)
+    size = matrix.shape[-1] if matrix.shape[-1] is not None else tf.shape(matrix)[-1]
+    return matrix + jitter * tf.eye(size, dtype=matrix.dtype)
 
 
 class InverseRoot(NamedTuple):

@@ -75,6 +75,23 @@ def test_many_waves_of_one_draw_have_the_covariance_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["squared exponential", "matern12", "matern52", "one input", "product"]
+)
+def test_draws_differ_less_than_by_random_frequencies(name: str) -> None:
+    """In the covariance of a draw's values at two points, given its frequencies."""
+    kernel, X, F, S = KERNELS[name](), _inputs(), 64, 500
+    frequencies = PriorFunctions(kernel, 1, 2, S, F, tf.constant([1, 2])).frequencies.numpy()[:, 0]
+
+    def scatter(frequencies: np.ndarray) -> np.ndarray:
+        """Of draws [S, F, D] for each pair of points."""
+        return np.cos(frequencies @ (X[0] - X[1:]).T).mean(axis=1).var(axis=0)
+
+    mixed = np.random.default_rng(0).permutation(frequencies.reshape(S * F, 2))
+    ratios = scatter(frequencies) / scatter(mixed.reshape(S, F, 2))
+    assert ratios.mean() < 0.7, ratios
+
+
+@pytest.mark.parametrize(
     "kernel, T",
     [
         (k.SharedIndependent(k.Matern32(), output_dim=3), 3),

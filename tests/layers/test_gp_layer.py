@@ -412,3 +412,28 @@ def test_parts_assigned_to_a_layer_in_use_are_checked() -> None:
     model = gd.models.GlobalInducingDeepGP([layer], gpflow.likelihoods.Gaussian(), X[:4])
     with pytest.raises(ValueError, match="inducing_variable: expected 4 inducing points"):
         model.layers[0].inducing_variable = InducingPoints(X[:6])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_inducing_inputs_that_grow_in_place(compiled: bool) -> None:
+    """GPflow takes variables of open shape; the posterior has as many outputs as in the beginning."""
+    Z = np.linspace(-1.0, 1.0, 5)[:, None]
+    variable = gpflow.inducing_variables.InducingPoints(tf.Variable(Z, shape=[None, 1]))
+    layer = GPLayer(SquaredExponential(), variable, 1)
+    model = gd.models.DeepGP([layer], gpflow.likelihoods.Gaussian(0.1))
+    calls = (model.prior_kl, lambda: model.predict_f(Z)[0])
+    kl, predict = map(tf.function, calls) if compiled else calls
+    assert kl() >= 0.0 and np.isfinite(predict()).all()
+    variable.Z.assign(np.vstack([Z, [[2.0]]]))
+    if compiled:
+        # In words of TensorFlow's, of whichever operation came first; but not a number.
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"\[6,6\] is not compatible .* \[5,5\]"
+        ):
+            kl()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="6.*5"):
+            predict()
+        return
+    for call in (kl, predict):
+        with pytest.raises(ValueError, match="expected 5 inducing points.* got 6"):
+            call()

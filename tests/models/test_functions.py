@@ -306,6 +306,16 @@ def test_thompson_sampling_finds_the_least_value() -> None:
     np.testing.assert_allclose(tf.reduce_mean(f(X), axis=0), model.predict_f(X)[0], atol=0.5)
 
 
+def test_what_users_compiled_and_keep_with_the_model() -> None:
+    """As GPflow's guide to saving does. Once traced it cannot be copied, and is not."""
+    model = make_model("stripes-and-arrow")
+    expected = model.sample_functions(2, seed=SEED)(XNEW)
+    model.compiled_predict_y = tf.function(model.predict_y)
+    model.layers[0].compiled = tf.function(model.layers[0].kernel)
+    model.compiled_predict_y(XNEW), model.layers[0].compiled(X)
+    np.testing.assert_array_equal(model.sample_functions(2, seed=SEED)(XNEW), expected)
+
+
 # What is refused.
 
 
