@@ -197,7 +197,7 @@ class LatentVariableDeepGP(DeepGP):
             self.latents.condition(X, Y), self.latents.latent_dim, K, is_new
         )
         functions = (
-            super()._passage(prepared)
+            super()._training_passage(prepared, X, Y, is_new)
             if K == 1
             else SharedFunctions(
                 prepared.factors,

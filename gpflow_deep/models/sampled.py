@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
@@ -282,6 +283,13 @@ class SampledDeepGP(DrawingDeepGPModel):
             return self._some(prepared, S), [*given], equal_log_weights(S)
         S = S if num_samples is None else check_positive_integer(num_samples, "num_samples")
         return self._some(prepared, S), self._prediction_noise(S), equal_log_weights(S)
+
+    def _prediction_noise(self, num_samples: int | None) -> list[TensorType]:
+        # States come in turn from every chain, and the draws in turn from every part of the space: a chain
+        # would meet with one part only.
+        even = super()._prediction_noise(num_samples)
+        order = np.random.default_rng(self.seed).permutation(even[0].shape[0]) if even else None
+        return [z[order] for z in even]
 
     @property
     def _num_joint_samples(self) -> int:

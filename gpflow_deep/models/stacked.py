@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 
@@ -174,12 +175,26 @@ class StackedDeepGP(VariationalDeepGPModel):
     def _prepare(self, noise: Sequence[tf.Tensor] = ()) -> list[Any]:
         if not noise:
             return self._prepare_predictions(self.num_prediction_samples, [self.seed, 0])
-        remaining, prepared = list(noise), []
-        training = len(remaining) == len(self._inducing_shapes(None, 0, training=True))
-        for part, shapes in zip(self.parts, self._part_shapes(None, training)):
-            prepared.append(part._prepare(remaining[: len(shapes)]))
-            remaining = remaining[len(shapes) :]
-        return prepared
+        of_parts = self._noise_of_parts(noise, training=False)
+        return [part._prepare(own) for part, own in zip(self.parts, of_parts)]
+
+    def _prepare_training(self, noise: Sequence[tf.Tensor]) -> list[Any]:
+        of_parts = self._noise_of_parts(noise, training=True)
+        return [part._prepare_training(own) for part, own in zip(self.parts, of_parts)]
+
+    def _noise_of_parts(
+        self, noise: Sequence[tf.Tensor], training: bool
+    ) -> list[Sequence[tf.Tensor]]:
+        sizes = [len(shapes) for shapes in self._part_shapes(None, training)]
+        ends = np.cumsum(sizes)
+        return [noise[end - size : end] for size, end in zip(sizes, ends)]
+
+    def _training_passage(
+        self, prepared: Sequence[Any], X: tf.Tensor, Y: tf.Tensor, is_new: bool
+    ) -> Passage:
+        return self._chain(
+            [part._training_passage(own, X, Y, is_new) for part, own in zip(self.parts, prepared)]
+        )
 
     def _prepare_predictions(self, num_samples: int, seed: TensorType) -> list[Any]:
         # Parts have one seed by default, and would draw the same inducing outputs by it.

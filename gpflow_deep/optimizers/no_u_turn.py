@@ -46,7 +46,9 @@ class NoUTurnSamples(NamedTuple):
         The mixture of predictions under as many of the states, hyperparameters included, which are the
         model's own while it predicts.
 
-        :param predict: such as ``lambda: model.predict_y_mixture(Xnew, num_samples=4)``.
+        :param predict: such as ``lambda: model.predict_y_mixture(Xnew)``. Draws of hidden layers follow the
+            model's ``seed`` and are the same at every state: a few of them stay a few, however many states
+            there are.
         :param num_states: evenly spread over the run.
         """
         before = [parameter.numpy() for parameter in self.parameters]
@@ -114,8 +116,8 @@ def sample_no_u_turn(
     :param max_tree_depth: a step has 2 to this power leaps at most.
     :param seed: of everything random.
     :raises TypeError: for another model.
-    :raises ValueError: where there are no hyperparameters with priors, or several chains of one model's; a
-        model that counts on another number of rows.
+    :raises ValueError: where there are no hyperparameters with priors, or several chains of one model's, or
+        nothing to sample; a model that counts on another number of rows.
     """
     if not isinstance(model, SampledDeepGP):
         raise TypeError(f"model: expected a SampledDeepGP, got {type(model).__name__}.")
@@ -134,7 +136,10 @@ def sample_no_u_turn(
         )
     seed = check_seed(seed)
     check_num_data(model, len(data[0]))
-    parameters = [*q.chains, *(_with_priors(model) if hyperparameters else [])]
+    chains = [chain for chain in q.chains if chain.trainable]
+    parameters = [*chains, *(_with_priors(model) if hyperparameters else [])]
+    if not parameters:
+        raise ValueError("model: expected trainable chains, or hyperparameters=True, got neither.")
     draws = model.draw_noise(len(data[0]), num_samples=num_draws, seed=[seed, 0])
     noise = [tf.tile(z, [q.num_chains, 1, 1]) for z in draws]
     data = model._check_data(data)

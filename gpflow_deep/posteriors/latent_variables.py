@@ -148,11 +148,12 @@ class FreeLatents(LatentPosterior):
 
     def condition(self, X: tf.Tensor, Y: tf.Tensor) -> Latents:
         del Y
-        rows = tf.debugging.assert_equal(
-            tf.shape(X)[0],
-            self.num_data,
-            "latents: expected all points at once, as each has a posterior of its own; use EncodedLatents for"
-            " batches.",
+        expected = (
+            f"latents: expected all {self.num_data} points at once, as each has a posterior of its own"
+            " (batch_size=None in fit, and no validation_fraction); use EncodedLatents for batches"
         )
+        if X.shape[0] not in (None, self.num_data):
+            raise ValueError(f"{expected}; got {X.shape[0]}.")
+        rows = tf.debugging.assert_equal(tf.shape(X)[0], self.num_data, f"{expected}.")
         with tf.control_dependencies([] if rows is None else [rows]):
             return Latents(tf.identity(self.mean), tf.identity(self.scale))

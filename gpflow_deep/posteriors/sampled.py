@@ -76,8 +76,8 @@ class SampledPosterior(Module):
 
     @property
     def variables_of_chains(self) -> list[tf.Variable]:
-        """What a sampler moves: [C, T_l, M_l] for each layer."""
-        return [chain.unconstrained_variable for chain in self.chains]
+        """What a sampler moves: [C, T_l, M_l] for each layer whose chains are trainable."""
+        return [chain.unconstrained_variable for chain in self.chains if chain.trainable]
 
     @property
     def variables_kept(self) -> list[tf.Variable]:

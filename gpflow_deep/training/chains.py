@@ -95,7 +95,7 @@ def moving_chains(
     sampler: SGHMC | None, model: gpflow.models.BayesianModel, steps: int, seed: int
 ) -> MovingChains | None:
     """
-    The chains of a model, ready to be moved; None for a model that has none.
+    The chains of a model, ready to be moved; None for a model that has none, or whose are not trainable.
 
     :param sampler: None for one with the model's step size, and its share of the steps for burn-in.
     :raises TypeError: it is no sampler.
@@ -109,6 +109,12 @@ def moving_chains(
         if sampler is not None:
             raise ValueError(
                 f"sampler: expected none for {type(model).__name__}, which has no chains, got {sampler!r}."
+            )
+        return None
+    if not model.inducing_posterior.variables_of_chains:
+        if sampler is not None:
+            raise ValueError(
+                "sampler: expected a model with trainable chains, got one whose are fixed."
             )
         return None
     is_own = sampler is not None

@@ -568,8 +568,15 @@ def test_what_does_not_fit(message: str, make: Callable[[], Any]) -> None:
 def test_free_latents_are_of_all_points() -> None:
     model = _model(latents=gd.posteriors.FreeLatents(N))
     model.elbo((X, Y))
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="all points at once"):
+    message = f"expected all {N} points at once.*batch_size=None.*got 2"
+    with pytest.raises(ValueError, match=message):
         model.elbo((X[:2], Y[:2]))
+    with pytest.raises(ValueError, match=message):
+        gd.training.fit(model, (X, Y), steps=2, batch_size=2, progress=False)
+    unknown = [tf.TensorSpec([None, array.shape[1]], tf.float64) for array in (X, Y)]
+    elbo = tf.function(lambda X, Y: model.elbo((X, Y)), input_signature=unknown)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"expected all {N} points at once"):
+        elbo(X[:2], Y[:2])
 
 
 def test_a_passage_by_the_prior() -> None:

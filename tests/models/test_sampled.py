@@ -283,6 +283,43 @@ def test_all_may_be_frozen_and_set_trainable_again() -> None:
     assert np.isfinite(fit(model, steps=3).history["loss"]).all()
 
 
+def test_chains_that_are_not_trainable_stay() -> None:
+    model = deep()
+    q = model.inducing_posterior
+    before = [chain.numpy() for chain in q.chains]
+    gpflow.set_trainable(q.chains[0], False)
+    fit(model)
+    moved = [np.abs(chain.numpy() - start).max() for chain, start in zip(q.chains, before)]
+    assert moved[0] == 0.0 and moved[1] > 0.1
+    gpflow.set_trainable(q, False)
+    scales = model.layers[0].kernel.lengthscales.numpy()
+    after = [chain.numpy() for chain in q.chains]
+    fit(model)
+    np.testing.assert_array_equal(q.chains[1], after[1])
+    assert np.abs(model.layers[0].kernel.lengthscales.numpy() - scales).max() > 0.0
+    with pytest.raises(ValueError, match="sampler: expected a model with trainable chains"):
+        fit(model, sampler=SGHMC())
+    gpflow.set_trainable(model, False)
+    with pytest.raises(ValueError, match="expected trainable parameters, got none"):
+        fit(model)
+
+
+def test_every_chain_meets_with_draws_of_the_whole_space() -> None:
+    """States come in turn from each, and even draws in turn from every part of the space."""
+    model = deep(num_chains=4, num_prediction_samples=100)
+    for seed in range(5):
+        model.seed = seed
+        (draws,) = model._prediction_noise(None)
+        assert draws.shape == (100, 1, 2)
+        for chain in range(4):
+            own = draws[chain::4, 0]
+            assert (own.min(axis=0) < -0.7).all() and (own.max(axis=0) > 0.7).all()
+            assert np.abs(own.mean(axis=0)).max() < 0.7
+    means = model.predict_f_mixture(XNEW)[0]
+    given = model.predict_f_mixture(XNEW, noise=[draws])[0]
+    assert_close(means, given)
+
+
 def test_fit_restores_the_states_with_the_best_score() -> None:
     model, scores = deep(), []
 

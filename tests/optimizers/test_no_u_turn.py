@@ -105,6 +105,24 @@ def test_hyperparameters_have_the_exact_marginal() -> None:
     assert model.likelihood.variance.numpy() == pytest.approx(last, rel=1e-12)
 
 
+def test_chains_that_are_not_trainable_stay() -> None:
+    model = make(1, (1,))
+    chains = model.inducing_posterior.chains
+    before = [chain.numpy() for chain in chains]
+    gpflow.set_trainable(chains[0], False)
+    options = dict(num_states=3, num_burn_in=3, num_draws=2, max_tree_depth=2)
+    samples = sample_no_u_turn(model, (X, Y), **options)
+    assert samples.parameters == [chains[1]]
+    np.testing.assert_array_equal(chains[0], before[0])
+    assert np.abs(chains[1].numpy() - before[1]).max() > 0.0
+    assert [chain.trainable for chain in chains] == [False, True]
+    gpflow.set_trainable(chains[1], False)
+    with pytest.raises(
+        ValueError, match="model: expected trainable chains, or hyperparameters=True"
+    ):
+        sample_no_u_turn(model, (X, Y), **options)
+
+
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="hyperparameters: expected some trainable parameter"):
         sample_no_u_turn(make(1), (X, Y), hyperparameters=True)
