@@ -79,7 +79,7 @@ def checkpoints_of(
             if overwrite and before != options and _runs(folder):
                 tell(f"An interrupted fit is removed: {_differences(before, options)}.")
                 _remove(folder)
-            left = {run: run.stat().st_mtime_ns for run in _runs(folder)}
+            left = {run: run.stat().st_mtime_ns for run in _runs(folder) if _has_checkpoints(run)}
             if not left:  # else the record stays that of the command that began it
                 record.write_text(json.dumps(options))
             try:
@@ -97,6 +97,9 @@ def checkpoints_of(
                 tell(f"What was left of another fit is removed: {_differences(before, options)}.")
             _remove(folder)
         finally:
+            for run in _runs(folder):
+                if not _has_checkpoints(run):
+                    shutil.rmtree(run, ignore_errors=True)
             if not _runs(folder):
                 record.unlink(missing_ok=True)
             lock.release()
@@ -147,6 +150,11 @@ def _runs(folder: Path) -> list[Path]:
         and path.is_dir()
         and all(re.match("lock$|step-", entry.name) for entry in path.iterdir())
     ]
+
+
+def _has_checkpoints(run: Path) -> bool:
+    """Else it was refused, or interrupted before the first."""
+    return any(run.glob("step-*"))
 
 
 def _remove(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -177,7 +178,7 @@ def fit(
             "" if density is None else f", held-out log density of the scaled target {density:.4g}"
         )
         _tell(f"{tried['name']}: weight {tried['weight']:.2f}, {tried['seconds']:.0f} s{scored}.")
-    _tell(f"Saved to {output}. Next: gpflow-deep predict {output} NEW.csv")
+    _tell(f"Saved to {output}. Next: gpflow-deep predict {shlex.quote(str(output))} NEW.csv")
 
 
 @main.command()

@@ -64,7 +64,9 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     multiple=True,
     default=("diabetes",),
     show_default=True,
-    help="Name of a data set; repeatable.",
+    help="Name of a data set: NAME.npz in the folder of the environment variable GPFLOW_DEEP_DATA, with"
+    " arrays X [N, D], Y [N, 1] and, optionally, test_mask [splits, N]; else one that is bundled or"
+    " downloaded. Repeatable.",
 )
 @click.option(
     "--study",

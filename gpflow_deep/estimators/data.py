@@ -26,12 +26,23 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     if y:
         check_unmasked(y[0], "y")
         _check_targets(y[0], options.get("y_numeric", False))
+    # Times alone would be taken for numbers: counts of whatever unit they are kept in.
+    if not isinstance(X, pd.DataFrame):
+        _check_no_times(X, "X")
+    elif any(dtype.kind in "mM" for dtype in X.dtypes):
+        _check_columns(X, None)
     try:
         return validate_data(estimator, X, *y, dtype=np.float64, **options)
     except (TypeError, ValueError) as error:
         if isinstance(X, pd.DataFrame):
             _check_columns(X, error)
         raise
+
+
+def _check_no_times(values: Any, name: str) -> None:
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "kind", None) in ("m", "M"):
+        raise ValueError(f"{name}: expected numbers, got {dtype}. Count times in a unit.")
 
 
 def check_unmasked(values: Any, name: str) -> None:
@@ -53,7 +64,7 @@ def check_unmasked(values: Any, name: str) -> None:
         )
 
 
-def _check_columns(table: pd.DataFrame, error: Exception) -> None:
+def _check_columns(table: pd.DataFrame, error: Exception | None) -> None:
     """That what is wrong is no column."""
     for name, cells in table.items():
         wrong = cells.notna()
@@ -70,8 +81,8 @@ def _check_columns(table: pd.DataFrame, error: Exception) -> None:
 def _check_targets(y: Any, numbers: bool) -> None:
     """That they are there, and no times; and, where they must be, that they are numbers."""
     kind = getattr(getattr(y, "dtype", None), "kind", "O")
-    if kind in "mM" and numbers:
-        raise ValueError(f"y: expected numbers, got {y.dtype}. Count times in a unit.")
+    if numbers:
+        _check_no_times(y, "y")
     if kind not in "OSUT" or not isinstance(y, (Sequence, np.ndarray, pd.Series)) or not len(y):
         return
     cells = pd.Series(np.asarray(y, object).ravel())

@@ -9,6 +9,7 @@ import numpy as np
 __all__ = ["Scaling", "standardisation"]
 
 _LEAST = 1e-140
+_ROUNDING = 64.0 * np.finfo(np.float64).eps  # of a constant that was computed, relative
 
 
 def standardisation(
@@ -28,7 +29,7 @@ def standardisation(
     variance = np.average(np.square(ordinary - centre), axis=0, weights=weights)
     mean, scale = np.ldexp(centre, exponent), np.ldexp(np.sqrt(variance), exponent)
     # A constant such as 0.1 has a standard deviation of rounding errors, not of zero.
-    constant = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
+    constant = scale <= _ROUNDING * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
     return mean, np.where(constant, 1.0, scale)
 
 

@@ -328,7 +328,7 @@ class DeepGPModel(
         :param X: inputs.
         :param num_samples: number of draws, S.
         :param seed: ``None`` for new draws at each call, or an integer, or two, of which they are a pure
-            function.
+            function; compiled by XLA, whose generator is another one, another function.
         :return: [S, N, T_l] for each layer, or [S, N, H, W, C] of images.
         """
         X = check_finite(self._as_matrix(X, "X"), "X")

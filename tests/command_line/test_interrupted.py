@@ -151,6 +151,27 @@ def test_what_an_earlier_version_left(tmp_path: Path, restored: list[bool]) -> N
     assert _fit(tmp_path).exit_code == 0 and restored == [False, True]
 
 
+def test_a_fit_that_had_no_checkpoint_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full: what comes after it is not told of another fit."""
+    folder = tmp_path / "my fit"
+    folder.mkdir()
+    _data(folder)
+
+    def full(self: Checkpoints, *arguments: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", full)
+        assert _fit(folder).exit_code != 0
+    assert not (folder / "fit").exists()
+    result = _fit(folder, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    assert "is removed" not in result.stderr
+    assert f"Next: gpflow-deep predict '{folder / 'fit'}' NEW.csv" in result.stderr
+
+
 def test_only_checkpoints_of_fits_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     for name in (

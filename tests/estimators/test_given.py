@@ -83,6 +83,21 @@ def test_a_column_that_is_no_numbers_is_named(cells: Any, told: str) -> None:
         fitted.predict(_TABLE.assign(c=cells))
 
 
+@pytest.mark.parametrize("kind", ["datetime64[s]", "timedelta64[D]"])
+def test_times_alone_are_no_numbers(kind: str) -> None:
+    """They would be counts of a unit that nobody chose."""
+    times = np.arange(24).astype(kind)[:, None]
+    fitted = DeepGPRegressor("constant").fit(np.arange(24.0)[:, None], _y)
+    table = pd.DataFrame({"c": times[:, 0]})
+    for X, told in ((times, f"^X: expected numbers, got {kind[:4]}"), (table, "^X, column 'c'")):
+        for call in (
+            lambda X=X: DeepGPRegressor("constant").fit(X, _y),
+            lambda X=X: fitted.predict(X),
+        ):
+            with pytest.raises(ValueError, match=told):
+                call()
+
+
 @pytest.mark.parametrize(
     "columns",
     [{"c": pd.Categorical([1, 2] * 12)}, {"c": [*map(str, range(24))]}, {"c": [True] * 24}],

@@ -57,3 +57,13 @@ def test_densities_in_original_units_lose_the_log_of_the_scale() -> None:
         metrics.log_density(Y, *scaling.mixture(*mixture)),
         metrics.log_density(scaling.targets(Y), *mixture) - np.log(Y.std()),
     )
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_values_far_from_zero_that_vary(spread: float) -> None:
+    """At 1e9 a thousandth is ten thousand steps of rounding: no constant. The rounding of one is."""
+    values = 1e9 + spread * np.linspace(-1.0, 1.0, 50)[:, None]
+    scaling = Scaling.fit(values, values)
+    np.testing.assert_allclose(scaling.inputs(values).std(axis=0), 1.0)
+    constant = np.where(np.arange(50) % 2, 0.3, 0.1 + 0.2)[:, None]
+    assert Scaling.fit(constant, constant).X_scale == 1.0
