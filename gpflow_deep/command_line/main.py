@@ -156,7 +156,7 @@ def fit(
         _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
         checkpoints = output / _CHECKPOINTS
         held = checkpoints_of(checkpoints, given, overwrite=overwrite, tell=_tell)
-        with _going_on_later(), held:
+        with _going_on_later(checkpoints), held:
             fitted = fit_table(
                 table,
                 target,
@@ -355,12 +355,15 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _going_on_later() -> Iterator[None]:
+def _going_on_later(checkpoints: Path) -> Iterator[None]:
     """After Ctrl-C, say what becomes of the work."""
     try:
         yield
     except KeyboardInterrupt:
-        _tell("\nInterrupted. The same command goes on from the last checkpoint.")
+        if any(checkpoints.glob("*/step-*")):
+            _tell("\nInterrupted. The same command goes on from the last checkpoint.")
+        else:
+            _tell("\nInterrupted before the first checkpoint. The same command begins anew.")
         raise
 
 

@@ -289,9 +289,6 @@ class FittedModel:
             if hasattr(self.model, "num_prediction_samples"):
                 # Densities are those of the mixtures that are shown.
                 self.model.num_prediction_samples = self.settings.test_samples
-            if self.name == "svgp":
-                # It is trained by products in float32, by whose last digits rows predicted alone differ.
-                self.model.compute_dtype = self.float_name
             self._posterior = self.model.posterior()
         return self._posterior
 

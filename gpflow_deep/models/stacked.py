@@ -101,16 +101,7 @@ class StackedDeepGP(VariationalDeepGPModel):
                 "parts: expected models that integrate their last layer out (estimator='marginal'), got"
                 f" others in {sampled}."
             )
-        weighted = [
-            part.name
-            for part in parts
-            if part.predictive_objective or getattr(part, "kl_weight", 1.0) != 1.0
-        ]
-        if weighted:
-            raise ValueError(
-                "parts: expected models without kl_weight and predictive_objective, which the whole does not"
-                f" take over from them (training.fit takes tempering), got others in {weighted}."
-            )
+        _check_objectives(parts)
         super().__init__(
             [layer for part in parts for layer in part.layers],
             parts[-1].likelihood,
@@ -179,6 +170,7 @@ class StackedDeepGP(VariationalDeepGPModel):
         return [part._prepare(own) for part, own in zip(self.parts, of_parts)]
 
     def _prepare_training(self, noise: Sequence[tf.Tensor]) -> list[Any]:
+        _check_objectives(self.parts)
         of_parts = self._noise_of_parts(noise, training=True)
         return [part._prepare_training(own) for part, own in zip(self.parts, of_parts)]
 
@@ -291,3 +283,17 @@ class StackedDeepGP(VariationalDeepGPModel):
         if shapes and not full_cov:
             prepared = self._prepare(standard_normals(shapes))
         return super()._sample_f(X, num_samples, full_cov, prepared)
+
+
+def _check_objectives(parts: Sequence[VariationalDeepGPModel]) -> None:
+    """Of a whole, whose parts' attributes may have been set since."""
+    weighted = [
+        part.name
+        for part in parts
+        if part.predictive_objective or getattr(part, "kl_weight", 1.0) != 1.0
+    ]
+    if weighted:
+        raise ValueError(
+            "parts: expected models without kl_weight and predictive_objective, which the whole does not"
+            f" take over from them (training.fit takes tempering), got others in {weighted}."
+        )

@@ -78,7 +78,8 @@ class Settings:
     noise_floor: float = _setting(1e-6, "The noise variance is not less than this.", added=True)
     compute_dtype: str = _setting(
         "own",
-        "Of products over points in structured models and exact GPs; own: that of the parameters.",
+        "Of training's products over points in structured models, of the predictions' in exact GPs; own: that"
+        " of the parameters.",
         added=True,
         choices=("own", "float32", "float64"),
     )

@@ -151,20 +151,24 @@ def test_what_an_earlier_version_left(tmp_path: Path, restored: list[bool]) -> N
     assert _fit(tmp_path).exit_code == 0 and restored == [False, True]
 
 
+@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
 def test_a_fit_that_had_no_checkpoint_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """As where the disk is full: what comes after it is not told of another fit."""
+    """What comes after it is not told of another fit."""
     folder = tmp_path / "my fit"
     folder.mkdir()
     _data(folder)
 
-    def full(self: Checkpoints, *arguments: object) -> None:
-        raise OSError("No space left on device")
+    def failing(self: Checkpoints, *arguments: object) -> None:
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", full)
-        assert _fit(folder).exit_code != 0
+        patch.setattr(Checkpoints, "save", failing)
+        result = _fit(folder)
+    assert result.exit_code != 0
+    begins_anew = "The same command begins anew" in result.stderr
+    assert begins_anew == isinstance(error, KeyboardInterrupt)
     assert not (folder / "fit").exists()
     result = _fit(folder, "--seed", 1)
     assert result.exit_code == 0, result.output

@@ -235,3 +235,8 @@ def test_bad_parts() -> None:
         weighted = build(_layers()[1:], LIKELIHOOD)
         with pytest.raises(ValueError, match="parts: .* without kl_weight and predictive_obj"):
             gd.models.StackedDeepGP([below, weighted])
+    later = gd.models.GlobalInducingDeepGP(_layers()[1:], LIKELIHOOD)
+    whole = gd.models.StackedDeepGP([below, later])
+    later.kl_weight = 0.5
+    with pytest.raises(ValueError, match="parts: .* without kl_weight and predictive_obj"):
+        whole.elbo((X, Y))
