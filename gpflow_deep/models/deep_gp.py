@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.base import InputData, Parameter, TensorType
 from gpflow.likelihoods import Likelihood
@@ -134,7 +135,8 @@ class DeepGP(VariationalDeepGPModel):
 
     @property
     def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return (*super()._settings_of_predictions, self.covariance_jitter)
+        own = self.covariance_jitter, self._prediction_dtype
+        return (*super()._settings_of_predictions, *own)
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:
@@ -153,7 +155,7 @@ class DeepGP(VariationalDeepGPModel):
     ) -> Prepared:
         factors = [layer.factorise() for layer in self.layers]
         priors = self._prior_factors(factors)
-        moments = self.inducing_posterior.moments(priors, compute_dtype)
+        moments = self.inducing_posterior.moments(priors, compute_dtype or self._prediction_dtype)
         draws = self.inducing_posterior.sample(moments, noise) if noise else ()
         return Prepared(factors, moments, draws)
 
@@ -183,15 +185,21 @@ class DeepGP(VariationalDeepGPModel):
 
     def _passage(self, prepared: Prepared, full_output_cov: bool = False) -> Passage:
         del full_output_cov
-        # Not in the dtype of training: a variance that the data leave is what the prior's and that of the
-        # inducing outputs differ by, and of single digits where there are many inducing points.
-        return self._passage_in(gpflow.default_float().__name__, prepared)
+        return self._passage_in(self._prediction_dtype, prepared)
 
     def _training_passage(
         self, prepared: Prepared, X: tf.Tensor, Y: tf.Tensor, is_new: bool
     ) -> Passage:
         del X, Y, is_new
         return self._passage_in(self.compute_dtype, prepared)
+
+    @property
+    def _prediction_dtype(self) -> str:
+        """
+        Not below the parameters': a variance that the data leave is what the prior's and that of the inducing
+        outputs differ by, and of no digits in float32 where there are many inducing points.
+        """
+        return "float64" if gpflow.default_float() == np.float64 else self.compute_dtype
 
     def _passage_in(self, dtype: str, prepared: Prepared) -> Passage:
         recursion: Recursion

@@ -79,6 +79,20 @@ def test_little_variance_is_left_as_it_is() -> None:
     np.testing.assert_allclose(variance, expected, rtol=1e-3, atol=1e-8)
 
 
+def test_float64_under_parameters_in_float32() -> None:
+    """It counts for predictions too."""
+    gpflow.config.set_default_float(np.float32)
+    single, double = (
+        make_model("mean-field", compute_dtype=dtype) for dtype in ("float32", "float64")
+    )
+    inputs = XNEW.astype(np.float32)
+    (mean, variance), (own_mean, own_variance) = (m.predict_f(inputs) for m in (double, single))
+    assert mean.dtype == variance.dtype == tf.float32
+    assert np.abs(mean - own_mean).max() > 0.0
+    np.testing.assert_allclose(mean, own_mean, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(variance, own_variance, rtol=1e-2, atol=1e-4)
+
+
 def test_parts_of_a_whole_train_in_their_own_dtype() -> None:
     bounds, means = [], []
     for dtype in ("float64", "float32"):
