@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 
@@ -177,9 +177,8 @@ class StackedDeepGP(VariationalDeepGPModel):
     def _noise_of_parts(
         self, noise: Sequence[tf.Tensor], training: bool
     ) -> list[Sequence[tf.Tensor]]:
-        sizes = [len(shapes) for shapes in self._part_shapes(None, training)]
-        ends = np.cumsum(sizes)
-        return [noise[end - size : end] for size, end in zip(sizes, ends)]
+        rest = iter(noise)
+        return [list(islice(rest, len(shapes))) for shapes in self._part_shapes(None, training)]
 
     def _training_passage(
         self, prepared: Sequence[Any], X: tf.Tensor, Y: tf.Tensor, is_new: bool
