@@ -43,6 +43,7 @@ from .streams import Stream
 from .validation import Validation
 
 _COPIES = 5  # of each parameter: itself, its last value, its gradient and Adam's two moments
+_MOST_LOST = 60.0  # seconds between checkpoints, however few steps they are
 
 
 def fit(
@@ -138,7 +139,8 @@ def fit(
         and the model's plain settings, priors and fixed numbers.
         Of a stream, the first piece, the number of rows and files' names and sizes are compared. One process
         at a time.
-    :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too.
+    :param checkpoint_every: steps from one checkpoint to the next. The last step has one, too, and where
+        these are more than a minute apart, so has the first step after each minute.
     :param progress: whether to show a progress bar.
     :param callback: Called as callback(step, loss) after each step. What it returns counts for nothing; what
         it raises ends the run, and leaves the model with its last parameters: not the best, nor averages.
@@ -264,7 +266,7 @@ def fit(
                 tempering,
             )
         clock, pace = Clock(int(steps), time_limit), Pace()
-        started = time.perf_counter() - run.seconds
+        started, saved = time.perf_counter() - run.seconds, run.seconds
         place = clock.place(run.step, run.seconds)
         if chains is not None:
             chains.start(place, run.burn_in)
@@ -293,7 +295,8 @@ def fit(
                 run.times.append((run.step, run.seconds))
                 count = 1 if callback or monitor else pace.count(seconds_per_step)
                 place = clock.place(run.step, run.seconds)
-                if place >= min(validate_at, save_at):
+                overdue = checkpoints is not None and run.seconds - saved >= _MOST_LOST
+                if place >= min(validate_at, save_at) or overdue:
                     stepper.check_parameters()
                 if validation and place >= validate_at:
                     with _averages(optimizer, variables):
@@ -303,8 +306,9 @@ def fit(
                             validation.keep()
                 bar.show(run, place)
                 run.seconds = time.perf_counter() - started
-                if checkpoints and (place >= save_at or run.out_of_patience(patience)):
+                if checkpoints and (place >= save_at or overdue or run.out_of_patience(patience)):
                     checkpoints.save()
+                    saved = run.seconds
                 if callback:
                     callback(run.step, run.losses[-1])
                 if monitor:

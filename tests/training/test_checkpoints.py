@@ -17,7 +17,7 @@ from gpflow.keras import tf_keras
 from gpflow.utilities import read_values, set_trainable
 
 import gpflow_deep
-from gpflow_deep.training import TrainingError
+from gpflow_deep.training import TrainingError, loop
 from gpflow_deep.training.chains import moving_chains
 from tests.training.models import (
     Killed,
@@ -60,6 +60,34 @@ def test_killed_run_goes_on_to_the_same_result(
     for name in ("step", "loss", "validation"):
         np.testing.assert_array_equal(result.history[name], expected.history[name], err_msg=name)
     assert (np.diff(result.history["seconds"]) > 0.0).all()
+
+
+def test_slow_steps_are_saved_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that takes longer than a minute for `checkpoint_every` steps does not lose them."""
+    settings: dict[str, Any] = dict(validation_fraction=0.2, validate_every=7, learning_rate=0.1)
+    whole, resumed = Line(), Line()
+    expected = quiet_fit(whole, steps=30, **settings)
+    monkeypatch.setattr(loop, "_MOST_LOST", 0.0)
+    with pytest.raises(Killed):
+        quiet_fit(Line(), steps=30, checkpoint_dir=tmp_path, callback=kill_at(12), **settings)
+    steps: list[int] = []
+    result = quiet_fit(
+        resumed,
+        steps=30,
+        checkpoint_dir=tmp_path,
+        callback=lambda step, _: steps.append(step),
+        **settings,
+    )
+    assert steps == list(range(13, 31))
+    assert_same(whole, resumed)
+    for name in ("step", "loss", "validation"):
+        np.testing.assert_array_equal(result.history[name], expected.history[name], err_msg=name)
+
+
+def test_fast_steps_are_saved_by_their_number_alone(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        quiet_fit(Line(), steps=30, checkpoint_dir=tmp_path, callback=kill_at(12))
+    assert not list(tmp_path.glob("step-*"))
 
 
 def test_killed_deep_gp_goes_on_to_the_same_result(tmp_path: Path) -> None:
