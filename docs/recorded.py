@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from gpflow_deep.experiments.published_deep_gps import DEEP_GP_DATASETS, DEEP_GPS
 from gpflow_deep.experiments.published_networks import NETWORK_DATASETS, NETWORKS
 from gpflow_deep.experiments.ranks import critical_distance
 
@@ -104,6 +105,27 @@ def predictive(metric: str) -> str:
         found = {run["model"]: run["metrics"][metric] for run in runs if run["dataset"] == dataset}
         rows.append([dataset, *(f"{found[m]:.3f}" if m in found else "" for m in models)])
     return _table(["data set", *models], rows)
+
+
+def global_inducing() -> str:
+    """Deep GPs with global inducing points: test log-likelihood and bound, beside the paper's."""
+    runs = _runs("global_inducing.jsonl")
+    rows = []
+    for dataset in ("boston", "concrete", "energy", "wine_red", "yacht"):
+        number = DEEP_GP_DATASETS.index(dataset)
+        ours, papers = [], []
+        for num_layers in (2, 5):
+            wanted = _is("global-inducing", num_layers=num_layers)
+            found = [run for run in runs if run["dataset"] == dataset and wanted(run)]
+            ours.append(_mean(found, "test_log_likelihood", 5))
+            mean, error = DEEP_GPS["test_log_likelihood"]["global-inducing", num_layers][number]
+            papers.append(f"{mean:.2f} ({error:.2f})")
+            if num_layers == 2:
+                bound = np.mean([run["metrics"]["objective_per_point"] for run in found])
+        published, _ = DEEP_GPS["objective_per_point"]["global-inducing", 2][number]
+        rows.append([dataset, *ours, *papers, f"{bound:.2f}", f"{published:.2f}"])
+    header = ["data set", "L=2", "L=5", "paper: L=2", "paper: L=5", "ELBO per point, L=2", "paper"]
+    return _table(header, rows)
 
 
 def networks() -> str:
@@ -291,6 +313,7 @@ def write(folder: Path) -> None:
         ("small-crps", small_sets("crps")),
         ("predictive-nll", predictive("standardised_nll")),
         ("predictive-rmse", predictive("standardised_rmse")),
+        ("global-inducing", global_inducing()),
         ("networks", networks()),
         ("panel-summary", panel_summary()),
         ("panel-log-density", panel_scores("log_density")),

@@ -1,0 +1,368 @@
+"""Figures in sentences of the README and of the site are those of the recorded runs, losses among them."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_ROOT = Path(__file__).parents[2]
+
+#: By data set and method.
+Scores = dict[str, dict[str, float]]
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+recorded = _module(_ROOT / "docs" / "recorded.py")
+
+
+def _said(page: str, sentence: str) -> tuple[str, ...]:
+    """The figures of a sentence that the page has once, wherever its lines break."""
+    (found,) = re.findall(sentence, " ".join((_ROOT / page).read_text().split()))
+    return (found,) if isinstance(found, str) else found
+
+
+def _agree(said: Iterable[str], values: Iterable[float]) -> None:
+    """Each figure is its value, rounded to as many digits as the figure has."""
+    for figure, value in zip(said, values, strict=True):
+        assert f"{value:.{len(figure.partition('.')[2])}f}" == figure
+
+
+def _least_above(said: str, values: Iterable[float]) -> bool:
+    """Whether all values are below a figure, and no figure of as many digits that is less would do."""
+    unit = 10.0 ** -len(said.partition(".")[2])
+    return 0.0 < float(said) - max(values) <= unit
+
+
+def _scores(metric: str, peers: dict[str, str] = recorded._PEERS, **which: Any) -> Scores:
+    datasets, table = recorded.panel(metric, peers, **which)
+    return {dataset: dict(zip(peers, row)) for dataset, row in zip(datasets, table)}
+
+
+def _ahead(scores: Scores, sign: float = 1.0) -> dict[str, set[str]]:
+    """Who is ahead of the default, by set; ``sign`` is -1 for scores that are better low."""
+    ahead = {
+        dataset: {peer for peer, score in row.items() if sign * score > sign * row["default"]}
+        for dataset, row in scores.items()
+    }
+    return {dataset: peers for dataset, peers in ahead.items() if peers}
+
+
+def _behind(row: dict[str, float], peer: str, best: str = "default") -> float:
+    """By how many per cent, in a score that is better low."""
+    return 100.0 * (row[peer] / row[best] - 1.0)
+
+
+def test_tables_that_pages_include_are_made(tmp_path: Path) -> None:
+    recorded.write(tmp_path)
+    pages = [(_ROOT / "docs" / name).read_text() for name in ("choosing.md", "results.md")]
+    included = re.findall(r"{include} _copied/tables/(\S+)", " ".join(pages))
+    assert len(included) > 10 and set(included) <= {path.name for path in tmp_path.iterdir()}
+    columns = (tmp_path / "global-inducing.txt").read_text().splitlines()[2].split(" | ")
+    # Boston: log-likelihood with two layers and five, the paper's, and the bounds.
+    assert columns[1:3] == ["-2.37 (0.06)", "-2.33 (0.04)"]
+    assert columns[3:5] == ["-2.35 (0.05)"] * 2 and columns[5:] == ["-0.37", "-0.29 |"]
+
+
+def test_wins_in_density() -> None:
+    density = _scores("log_density")
+    masses = _scores("log_mass", recorded._PEERS | recorded._GPS)["wine_red"]
+    assert len(density) == 10 and not _ahead(density)
+    (boston,) = _said("README.md", r"In density it is first on all ten \(by (\S+) on boston\)")
+    (wine_red,) = _said("README.md", r"probabilities: by these it is first by (\d+\.\d+)\.")
+    gaps = [
+        row["default"] - max(score for peer, score in row.items() if peer != "default")
+        for row in (density["boston"], masses)
+    ]
+    _agree([boston, wine_red], gaps)
+
+
+def test_losses_in_rmse_and_crps() -> None:
+    rmse, crps = _scores("rmse"), _scores("crps")
+    assert _ahead(rmse, -1.0) == {
+        "energy": {"tuned-boosting"},
+        "yacht": {"gp", "catboost", "svgp"},
+    }
+    assert _ahead(crps, -1.0) == {"yacht": {"gp"}}
+    energy, gp, others = _said(
+        "README.md",
+        r"in RMSE tuned boosting is ahead on energy, by (\d+)%, and on yacht the exact GP by far "
+        r"\(in CRPS too, by (\d+)%\), CatBoost and the sparse GP by (\d+)%\.",
+    )
+    _agree([energy], [_behind(rmse["energy"], "default", "tuned-boosting")])
+    _agree([gp], [_behind(crps["yacht"], "default", "gp")])
+    _agree([others] * 2, [_behind(rmse["yacht"], "default", p) for p in ("catboost", "svgp")])
+
+
+def test_what_trees_cost_and_miss() -> None:
+    *shares, energy, protein, elsewhere = _said(
+        "docs/choosing.md",
+        r"a forest takes (\S+) of the default's time, tuned boosting (\S+)\. In RMSE tuned "
+        r"boosting is ahead on energy, by (\d+)%; on protein both are less than (\d+)% behind "
+        r"the default, elsewhere (\d+)% and more;",
+    )
+    trees = ("forest", "tuned-boosting")
+    seconds, rmse = _scores("seconds"), _scores("rmse")
+    total = {name: sum(row[name] for row in seconds.values()) for name in recorded._PEERS}
+    _agree(shares, [total[name] / total["default"] for name in trees])
+    _agree([energy], [_behind(rmse["energy"], "default", "tuned-boosting")])
+    behind = {(d, name): _behind(row, name) for d, row in rmse.items() for name in trees}
+    assert _least_above(protein, [behind["protein", name] for name in trees])
+    del behind["energy", "tuned-boosting"], behind["protein", trees[0]], behind["protein", trees[1]]
+    _agree([elsewhere], [min(behind.values())])
+
+
+def test_cost_of_the_default() -> None:
+    times, memory = _said(
+        "README.md", r"up to (\w+) times the processor time of the others, and (\w+) the memory of"
+    )
+    seconds, megabytes = _scores("seconds"), _scores("peak_mb")
+    most = max(row["default"] / min(row.values()) for row in seconds.values())
+    assert math.ceil(most) == {"ten": 10, "eleven": 11, "twelve": 12}[times]
+    total = {name: sum(row[name] for row in megabytes.values()) for name in recorded._PEERS}
+    trees = set(recorded._PEERS) - {"default", "gp", "svgp"}
+    assert {round(total["default"] / total[name]) for name in trees} == {2} and memory == "twice"
+
+
+def test_sets_seldom_seen() -> None:
+    which: dict[str, Any] = {"peers": recorded._FEWER_PEERS, "group": "unseen"}
+    rmse, crps = _scores("rmse", **which), _scores("crps", **which)
+    density = _scores("log_density", **which)
+    kegg = rmse["keggdirected"]
+    # Its mean and its CRPS are the worst but for ridge's.
+    for row in (kegg, crps["keggdirected"]):
+        assert [peer for peer, score in row.items() if score > row["default"]] == ["ridge"]
+    said = _said("docs/results.md", r"so is its CRPS \(RMSE (\S+), the best (0\.\d+);")
+    _agree(said, [kegg["default"], min(kegg.values())])
+    times, gap = _said(
+        "README.md",
+        r"best in density on two \(on keggdirected at (\S+) times the best RMSE\) and (\S+) nats "
+        r"behind the sparse GP on the third",
+    )
+    assert _ahead(density) == {"pumadyn32nm": {"svgp"}}
+    puma = density["pumadyn32nm"]
+    _agree([times, gap], [kegg["default"] / min(kegg.values()), puma["svgp"] - puma["default"]])
+    said = _said("docs/results.md", r"on naval it is (\S+)% behind the exact GP in RMSE")
+    _agree(said, [_behind(rmse["naval"], "default", "gp")])
+    assert all(_behind(s["pumadyn32nm"], "default", "svgp") < 1.0 for s in (rmse, crps))
+
+
+def test_made_tables() -> None:
+    scores = _scores("log_density", recorded._FEWER_PEERS, group="made")
+    gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
+    assert "Six times the default" in (_ROOT / "docs" / "results.md").read_text()
+    assert sum(gap == 0.0 for gap in gaps.values()) == 6
+    said = _said(
+        "docs/results.md",
+        r"behind boosting by quantiles by (\S+) where .*? and by (\S+) under wild errors .*? the sparse "
+        r"GP by (\S+) where .*? behind a single GP by (\S+) to (\S+) on four",
+    )
+    named = [gaps[f"made-{name}"] for name in ("two-branches", "wild-errors", "idle-inputs")]
+    others = [gap for gap in gaps.values() if gap > 0.0 and gap not in named]
+    assert len(others) == 4
+    _agree(said, [*named, min(others), max(others)])
+    said = _said("README.md", r"nats of the best on all, and within (\S+) on all but one")
+    _agree(said, [sorted(gaps.values())[-2]])
+
+
+def test_sixty_rows() -> None:
+    scores = _scores("log_density", recorded._PEERS_OF_FEW_ROWS, group="few")
+    gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
+    within, boston = _said(
+        "docs/results.md",
+        r"within (\S+) nats of it on all but boston, where it is (\S+) behind the exact GP",
+    )
+    _agree([boston], [gaps.pop("boston@60")])
+    assert _least_above(within, gaps.values())
+
+
+def test_losses_among_classes() -> None:
+    scores = _scores("log_density", recorded._CLASSIFIERS, classes=True)
+    assert _ahead(scores) == {
+        "breast_cancer": {"logistic"},
+        "iris": {"logistic"},
+        "moons": {"svgp"},
+        "circles": {"svgp"},
+        "wine": {"boosting", "catboost", "svgp"},
+        "rules": {"catboost"},
+        "quality": {"forest"},
+    }
+    gap = {
+        (dataset, peer): row[peer] - row["default"]
+        for dataset, row in scores.items()
+        for peer in row
+    }
+    logistic = [gap["breast_cancer", "logistic"], gap["iris", "logistic"]]
+    sparse = [gap["moons", "svgp"], gap["circles", "svgp"]]
+    wine = [gap["wine", peer] for peer in ("boosting", "catboost", "svgp")]
+    others = [gap["rules", "catboost"], gap["quality", "forest"]]
+    said = _said(
+        "docs/results.md",
+        r"Losses: breast_cancer by (\S+) and iris by (\S+) to logistic regression, moons by (\S+) and "
+        r"circles by (\S+) to the sparse GP, .*? wine by (\S+) to boosting .*?, rules by (\S+) to "
+        r"CatBoost, and quality by (\S+) to the forest",
+    )
+    _agree(said, [*logistic, *sparse, wine[0], *others])
+    both, *rest, most = _said(
+        "README.md",
+        r"ahead on breast_cancer and iris by (\S+), gradient boosting, CatBoost and the sparse GP on "
+        r"wine by (\S+), (\S+) and (\S+), CatBoost by (\S+) and a forest by (\S+) on two others, the "
+        r"sparse GP on two by less than (\d\.\d+)\.",
+    )
+    _agree([both] * 2 + rest, [*logistic, *wine, *others])
+    assert _least_above(most, sparse)
+    said = _said("docs/results.md", r"the sparse GP alone is (\S+) and (\S+) behind\.")
+    _agree(said, [-gap["quality", "svgp"], -gap["rules", "svgp"]])
+
+
+def test_deep_gps_on_kin8nm() -> None:
+    said = _said(
+        "docs/results.md", r"on kin8nm all of them are (\S+) to (\S+) nats behind the default"
+    )
+    row = _scores("log_density", recorded._GPS)["kin8nm"]
+    gaps = [row["default"] - row[peer] for peer in set(row) - {"default", "gp", "svgp"}]
+    _agree(said, [min(gaps), max(gaps)])
+    yacht, kin8nm = _said(
+        "docs/results.md",
+        r"In RMSE GPflux is ahead of it on yacht, by (\d+)%, and by less than (\d+)% on kin8nm\.",
+    )
+    rmse = _scores("rmse", recorded._GPS)
+    _agree([yacht], [_behind(rmse["yacht"], "default", "gpflux")])
+    assert _least_above(kin8nm, [_behind(rmse["kin8nm"], "default", "gpflux")])
+    assert rmse["kin8nm"]["gpflux"] < rmse["kin8nm"]["default"]
+
+
+def test_presets_that_are_ahead() -> None:
+    scores = {m: _scores(m, recorded._PRESETS) for m in ("log_density", "crps", "rmse")}
+    structured = {"mean-field", "stripes-and-arrow"}
+    assert _ahead(scores["log_density"]) == _ahead(scores["crps"], -1.0)
+    assert _ahead(scores["log_density"]) == {"kin8nm": {"mean-field"}}
+    assert _ahead(scores["rmse"], -1.0) == {"kin8nm": structured, "yacht": structured}
+    row = scores["log_density"]["kin8nm"]
+    said = _said(
+        "docs/results.md",
+        r"mean-field is ahead of the default, by (\S+) nats, (\d+)% of CRPS and (\d+)% of RMSE\.",
+    )
+    behind = [_behind(scores[m]["kin8nm"], "default", "mean-field") for m in ("crps", "rmse")]
+    _agree(said, [row["mean-field"] - row["default"], *behind])
+
+
+def _network(posterior: str, prior: str, dataset: str) -> tuple[float, float]:
+    """Test log-likelihood and bound over five splits, tempered."""
+    model = f"bnn-{posterior}-{prior}"
+    metrics = [
+        run["metrics"]
+        for run in recorded._runs("bayesian_networks_tempered.jsonl")
+        if (run["dataset"], run["model"]) == (dataset, model)
+    ]
+    assert len(metrics) == 5
+    score, bound = (
+        float(np.mean([m[key] for m in metrics]))
+        for key in ("test_log_likelihood", "objective_per_point")
+    )
+    return score, bound
+
+
+def test_networks() -> None:
+    page, (weights, points) = "docs/results.md", ("factorised", "global-inducing")
+    said = _said(page, r"there factorised weights are ahead, by (\S+) and (\S+)\. On kin8nm")
+    ours = [
+        [_network(p, "standard", d)[0] for p in (weights, points)] for d in ("concrete", "yacht")
+    ]
+    _agree(said, [one - other for one, other in ours])
+    said = _said(
+        page, r"prior costs at most (\S+) of the bound and (\S+) of the test log-likelihood"
+    )
+    sets = ("boston", "concrete", "energy", "kin8nm", "power", "wine_red", "yacht")
+    costs = np.array([_network(weights, "neal", d) for d in sets])
+    costs = (costs - [_network(weights, "scale", d) for d in sets]).max(axis=0)
+    _agree(said, costs[::-1])
+    said = _said(
+        page, r"weights and global inducing points are (\S+) to (\S+) below the paper's at level"
+    )
+    number = recorded.NETWORK_DATASETS.index("energy")
+    published = recorded.NETWORKS["objective_per_point"]
+    models = {posterior: f"bnn-{posterior}-neal" for posterior in (points, weights)}
+    gaps = [
+        published[m, 3][number][0] - _network(p, "neal", "energy")[1] for p, m in models.items()
+    ]
+    _agree(said, gaps)
+
+
+def _steps() -> dict[str, list[str]]:
+    """Cells of the table of steps on the page on speed, by model and dtype."""
+    lines = (_ROOT / "docs" / "speed.md").read_text().splitlines()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines]
+    return {" ".join(row[:2]): row[2:] for row in rows if row[1:2] in (["float64"], ["mixed"])}
+
+
+def test_steps_are_those_of_the_page_on_speed() -> None:
+    steps = _steps()
+    models = ("MeanField", "StripesAndArrow", "FullyCoupled")
+    said = _said(
+        "README.md",
+        r"takes (\S+) of its processor time in float64 with five draws, stripes-and-arrow (\S+), "
+        r"fully coupled (\S+); with .*? parameters (\S+), (\S+) and (\S+)\. With one draw, GPflux's "
+        r"default, (\S+), (\S+) and (\S+) in float64, (\S+), (\S+) and (\S+) mixed",
+    )
+    columns = [(dtype, column) for column in (2, -1) for dtype in ("float64", "mixed")]
+    assert list(said) == [
+        steps[f"{m} {dtype}"][column] for dtype, column in columns for m in models
+    ]
+    said = _said(
+        "docs/choosing.md",
+        r"(\d+) ms a step where mean-field with three layers takes (\d+) with five draws, (\d+) with one",
+    )
+    mean_field, coupled = steps["MeanField float64"], steps["FullyCoupled float64"]
+    assert said == (steps["sparse GP float64"][0], mean_field[0], mean_field[-2])
+    said = _said("docs/choosing.md", r"(\w+) to (\w+) times the step of mean-field")
+    ratios = [float(coupled[column]) / float(mean_field[column]) for column in (0, -2)]
+    assert [{"five": 5, "six": 6, "seven": 7}[word] for word in said] == [round(r) for r in ratios]
+
+
+def _coupled_less_mean_field(file: str, method: str) -> dict[tuple[str, int], dict[str, float]]:
+    """Bound and log density at the end of training, by set and split."""
+    ends = {
+        (run["structure"], run["dataset"], run["split"]): np.array(run["curve"][-1])
+        for run in recorded._runs(file)
+        if run["method"] == method
+    }
+    (columns,) = {tuple(run["columns"]) for run in recorded._runs(file)}
+    return {
+        (dataset, split): dict(zip(columns, end - ends["mean-field", dataset, split]))
+        for (structure, dataset, split), end in ends.items()
+        if structure == "fully-coupled"
+    }
+
+
+def test_what_full_coupling_is_worth() -> None:
+    gap, bounds, runs, densities = _said(
+        "docs/choosing.md",
+        r"trained alike better in density on one of five sets, by (\S+) nats; with three layers its "
+        r"bound is below mean-field's after as many steps in (\d+) of (\d+) runs, its density in (\d+) ",
+    )
+    most = 0.0
+    for method in ("Adam 0.05", "Adam 0.05, natural 1"):
+        found = _coupled_less_mean_field("natural_gradients.jsonl", method)
+        means = [
+            np.mean([end["log_density"] for (name, _), end in found.items() if name == dataset])
+            for dataset in {dataset for dataset, _ in found}
+        ]
+        assert len(means) == 5 and sum(mean > 0.0 for mean in means) == 1
+        most = max(most, *means)
+    _agree([gap], [most])
+    ends = _coupled_less_mean_field("natural_gradients_3.jsonl", "Adam 0.05, natural 1").values()
+    below = [sum(end[name] < 0.0 for end in ends) for name in ("bound", "log_density")]
+    assert [int(bounds), int(runs), int(densities)] == [below[0], len(ends), below[1]]
