@@ -33,7 +33,23 @@ _TRUE, _FALSE = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", 
 _DAY = 86_400.0
 #: Two fields of which each may be the day, the year, and perhaps a time.
 _DAY_OR_MONTH_FIRST = r"^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d{2})(?!\d)(.*)$"
-_DAY_FIRST, _MONTH_FIRST = "day first", "month first"
+_DAY_FIRST, _MONTH_FIRST, _NO_DAY = "day first", "month first", "months without days"
+#: In small letters, as cells are made before they are compared.
+_NAME = (
+    r"(jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_BETWEEN = r"(?:,\s*|[-/ ]\s*)"
+#: The month's name, the day and the year, perhaps behind the day of the week.
+_NAME_FIRST = (
+    rf"^(?:[a-z]+{_BETWEEN})?{_NAME}[-/ ]\s*\d{{1,2}}(?:st|nd|rd|th)?{_BETWEEN}\d{{4}}(?!\d)"
+)
+#: A year that data are of, and a month: among codes of digits most are not both.
+_YEAR, _MONTH = r"((?:1[7-9]|2[01])\d\d)", r"(0[1-9]|1[0-2])"
+_YEAR_AND_MONTH = rf"{_YEAR}[-/]{_MONTH}"
+#: The year has four digits: in Jan-18 it may be the day.
+_WITHOUT_DAY = rf"^(?:{_YEAR_AND_MONTH}|{_MONTH}[-/]{_YEAR}|{_NAME}{_BETWEEN}{_YEAR})$"
 _TIME_OF_DAY = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?\s*(?:([ap])\.?m\.?)?"
 #: What a date may have beside it: a time, and its zone.
 _BESIDE_A_DATE = r"\d{1,2}(?::\d{1,2}){1,2}(?:\.\d+)?(?:\s*[+-]\d{2}:?\d{2})?"
@@ -188,7 +204,10 @@ def date_order(cells: pd.Series) -> str | None:
     """
     "day first" or "month first" for dates such as 13/02/2020, by those that can be but one of them; of
     none, points say day first. "" for dates that begin with the year, ``None`` where cells contradict.
+    "months without days" for months and years such as 2018-01, if all cells are that.
     """
+    if _first_days(_text(cells)).notna().all() and not _are_seasons(_text(cells)):
+        return _NO_DAY
     fields = _text(cells).str.extract(_DAY_OR_MONTH_FIRST)
     if fields[0].isna().all():
         return ""
@@ -203,13 +222,19 @@ def days(cells: pd.Series, order: str | None = None) -> pd.Series:
     """
     Dates as days since 1970; NaN for what is none, or is written in another order.
 
-    :param order: see :func:`date_order`: one for all cells, where pandas decides for each by default.
+    :param order: see :func:`date_order`: one for all cells, where pandas decides for each by default. Months
+        without days are their first days.
     """
-    if not pd.api.types.is_datetime64_any_dtype(cells):
+    if pd.api.types.is_datetime64_any_dtype(cells):
+        pass
+    elif order == _NO_DAY:
+        cells = _first_days(_text(cells))
+    else:
         text = _text(cells)
         # pandas takes much for a date; one has two separators, and more than a time, which would be today's.
         is_date = text.str.contains(r"\d[-/.: ]\w+[-/.: ]\d")
         is_date &= text.str.replace(_BESIDE_A_DATE, "", regex=True).str.contains(r"\d")
+        is_date |= text.str.lower().str.match(_NAME_FIRST, na=False)
         text = text.where(is_date)
         if order == "":
             text = text.where(~text.str.match(_DAY_OR_MONTH_FIRST, na=False))
@@ -246,6 +271,21 @@ def _year_first(text: pd.Series, order: str) -> pd.Series:
     year = year.where(year.str.len() == 4, century + year)
     dates = year + "-" + fields[month].str.zfill(2) + "-" + fields[day].str.zfill(2) + fields[3]
     return dates.where(fields[0].notna(), text)
+
+
+def _first_days(text: pd.Series) -> pd.Series:
+    """The first days of months that have none, begun with the year; missing for what is no such month."""
+    fields = text.str.lower().str.extract(_WITHOUT_DAY).fillna("")
+    number = {"": ""} | {name: f"{month:02}" for month, name in enumerate(_MONTHS, start=1)}
+    named = fields[4].str[:3].map(number)
+    first = fields[0] + fields[3] + fields[5] + "-" + fields[1] + fields[2] + named + "-01"
+    return first.where(first.str.len() == len("2018-01-01"))
+
+
+def _are_seasons(text: pd.Series) -> bool:
+    """Whether cells are two years in a row, 2009-10 to 2011-12, which could all be months."""
+    fields = text.str.extract(f"^{_YEAR_AND_MONTH}$").astype(float)
+    return bool(((fields[0] + 1) % 100 == fields[1]).all())
 
 
 def _grouped(between: str, times: str = "+") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -277,7 +277,7 @@ def predict_table(
     :param parts: of the table, in any order of columns.
     :param quantiles: probabilities in (0, 1), for regression.
     :param keep: columns of the table to have beside the predictions; with "(given)" behind the name where
-        these have it too.
+        these have it too, and a number where that is another's name.
     :return: for each part a table of the columns kept and `mean`, `sd` and `q...` with the noise, or `class`
         and `p(...)`; and which of its rows are far from the training data.
     """
@@ -294,5 +294,21 @@ def predict_table(
             mean, sd, values = fitted.estimator.predict_summary(inputs, quantiles)
             columns |= {"mean": mean, "sd": sd}
             columns |= {f"q{float(level)}": v for level, v in zip(quantiles, values.T, strict=True)}
-        kept = {name + " (given)" * (name in columns): part[name].to_numpy() for name in keep}
+        kept = {
+            beside: part[name].to_numpy() for name, beside in _names_beside(keep, columns).items()
+        }
         yield pd.DataFrame(kept | columns), fitted.far(given.to_numpy())
+
+
+def _names_beside(keep: Iterable[str], predicted: Collection[str]) -> dict[str, str]:
+    """By the names of columns that are kept: names that neither predictions nor others have."""
+    names = {name: name for name in keep}
+    taken = {*names, *predicted}
+    for name in [name for name in names if name in predicted]:
+        number, tried = 1, f"{name} (given)"
+        while tried in taken:
+            number += 1
+            tried = f"{name} (given) ({number})"
+        taken.add(tried)
+        names[name] = tried
+    return names

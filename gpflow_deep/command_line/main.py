@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 
 from gpflow_deep.command_line.interrupted import checkpoints_of, given_options
 from gpflow_deep.command_line.pipes import readable
+from gpflow_deep.command_line.signals import Ended, ended_by_signals
 from gpflow_deep.command_line.studies import benchmark, report
 from gpflow_deep.numerics.quiet import import_tensorflow
 
@@ -32,8 +33,10 @@ _CHECKPOINTS = "checkpoints"
 
 @click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gpflow_deep")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Deep Gaussian processes: fit them to tables, predict with them, compare them."""
+    context.with_resource(ended_by_signals())
     # Figures are written, never shown.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -356,14 +359,15 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _going_on_later(checkpoints: Path) -> Iterator[None]:
-    """After Ctrl-C, say what becomes of the work."""
+    """After Ctrl-C or a signal, say what becomes of the work."""
     try:
         yield
-    except KeyboardInterrupt:
-        if any(checkpoints.glob("*/step-*")):
-            _tell("\nInterrupted. The same command goes on from the last checkpoint.")
-        else:
-            _tell("\nInterrupted before the first checkpoint. The same command begins anew.")
+    except (KeyboardInterrupt, Ended):
+        with suppress(OSError):  # the terminal may be gone
+            if any(checkpoints.glob("*/step-*")):
+                _tell("\nInterrupted. The same command goes on from the last checkpoint.")
+            else:
+                _tell("\nInterrupted before the first checkpoint. The same command begins anew.")
         raise
 
 

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import chain, islice
 from lzma import LZMAError
 from pathlib import Path
 from tarfile import TarError
 from typing import IO, Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import pandas as pd
 
@@ -36,6 +37,13 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SEPARATOR_LINE = re.compile(r"\s*\"?sep=(.)\"?\s*", re.IGNORECASE)
 _MARK = "\ufeff"  # of the order of bytes, where the encoding that was named leaves it
 _BINARY = 0.1  # of the bytes of a file are zero: it is no text, or UTF-16
+_ZIP, _ZIP_MARK = ".zip", b"PK\x03\x04"
+#: What archives have that are workbooks.
+_WORKBOOKS = {"[Content_Types].xml": "an Excel", "META-INF/manifest.xml": "an OpenDocument"}
+_OLD_WORKBOOK_MARK = b"\xd0\xcf\x11\xe0"
+#: What macOS adds to an archive.
+_OF_MACOS = re.compile(r"__MACOSX/|(?:.*/)?\.DS_Store$")
+_SHOWN = 5  # of the files in an archive, to the user
 _NO_ROWS = "got no rows below the names of the columns"
 
 
@@ -76,6 +84,7 @@ class Format:
             ) from None
         with _opened(path) as file:
             head = file.read(_SAMPLE)
+            _check_no_workbook(path, file, head)
         if encoding is None:
             _check_text(path, head)
             encoding = _encoding(head)
@@ -144,7 +153,10 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
     try:
         above, names = _names(path, found)
         empty = True
-        with pd.read_csv(path, names=names, skiprows=above, **options) as reader:
+        with (
+            _opened(path) as file,
+            pd.read_csv(file, names=names, skiprows=above, **options) as reader,
+        ):
             for part in _as_long_as_the_names(reader):
                 part = part.map(str.strip)
                 part = part.loc[(part != "").any(axis=1)]
@@ -198,12 +210,43 @@ def listed(names: Iterable[Any]) -> str:
 @contextmanager
 def _opened(path: Path, encoding: str | None = None) -> Iterator[IO[Any]]:
     """The bytes of a file, uncompressed, or its text with the ends of lines as they are."""
+    if path.suffix.lower() == _ZIP:
+        with ZipFile(path) as archive, archive.open(_only_file(path, archive)) as member:
+            if encoding is None:
+                yield member
+            else:
+                yield TextIOWrapper(member, encoding, errors="replace", newline="")
+        return
     options: dict[str, Any] = dict(encoding=encoding, errors="replace") if encoding else {}
     mode = "r" if encoding else "rb"
     with pd.io.common.get_handle(
         path, mode, compression="infer", is_text=bool(encoding), **options
     ) as handles:
         yield handles.handle
+
+
+def _only_file(path: Path, archive: ZipFile) -> str:
+    """
+    The name of the table in an archive.
+
+    :raises ValueError: for a workbook, and for an archive of several files.
+    """
+    names = [name for name in archive.namelist() if not name.endswith("/")]
+    for name, kind in _WORKBOOKS.items():
+        if name in names:
+            raise _is_workbook(path, kind)
+    names = [name for name in names if not _OF_MACOS.match(name)]
+    if len(names) != 1:
+        more = ", ..." if len(names) > _SHOWN else ""
+        raise ValueError(
+            f"{path}: expected an archive of one file, got {len(names)}:"
+            f" {listed(names[:_SHOWN])}{more}."
+        )
+    return names[0]
+
+
+def _is_workbook(path: Path, kind: str) -> ValueError:
+    return ValueError(f"{path}: expected a CSV file, got {kind} workbook: save its sheet as CSV.")
 
 
 @contextmanager
@@ -229,6 +272,22 @@ def _damage() -> tuple[type[Exception], ...]:
     zstandard = sys.modules.get("zstandard")
     theirs = () if zstandard is None else (zstandard.ZstdError,)
     return (EOFError, BadZipFile, LZMAError, OSError, TarError, zlib.error, *theirs)
+
+
+def _check_no_workbook(path: Path, file: IO[bytes], head: bytes) -> None:
+    """
+    Whether a file is no workbook or archive, whose name may say otherwise.
+
+    :param file: its bytes.
+    :param head: the first of them.
+    :raises ValueError: saying what it is.
+    """
+    if head.startswith(_OLD_WORKBOOK_MARK):
+        raise _is_workbook(path, "an Excel")
+    if head.startswith(_ZIP_MARK):
+        with ZipFile(file) as archive:
+            _only_file(path, archive)
+        raise ValueError(f"{path}: expected the name of a zip archive to end in {_ZIP}.")
 
 
 def _check_text(path: Path, head: bytes) -> None:

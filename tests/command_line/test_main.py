@@ -153,6 +153,21 @@ def test_classes_called_none_and_columns_kept_beside_predictions(tmp_path: Path)
     assert predicted["mean"].tolist() == list(range(60))
 
 
+@pytest.mark.parametrize("keep", [("mean", "mean (given)"), ("mean (given)", "mean", "mean")])
+def test_columns_kept_beside_predictions_each_have_a_name(
+    fit_folder: Path, tmp_path: Path, keep: tuple[str, ...]
+) -> None:
+    table = _table(3).assign(**{"mean": [1, 2, 3], "mean (given)": [7, 8, 9]})
+    table.to_csv(tmp_path / "new.csv", index=False)
+    options = [f"--keep={name}" for name in keep]
+    result = _run("predict", fit_folder, tmp_path / "new.csv", *options, "--quantiles", "")
+    assert result.exit_code == 0, result.output
+    predicted = pd.read_csv(io.StringIO(result.stdout))
+    assert list(predicted.columns[-2:]) == ["mean", "sd"] and predicted.shape == (3, 4)
+    assert predicted["mean (given) (2)"].tolist() == [1, 2, 3]
+    assert predicted["mean (given)"].tolist() == [7, 8, 9]
+
+
 def test_blank_rows_among_others_are_told(fit_folder: Path, tmp_path: Path) -> None:
     lines = _table(3).to_csv(index=False).splitlines()
     blank = "," * lines[0].count(",")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import tempfile
 from pathlib import Path
 from threading import Thread
+from zipfile import ZipFile
 
 import pandas as pd
 import pytest
@@ -135,3 +137,79 @@ def test_a_mark_that_the_named_encoding_leaves(tmp_path: Path, text: str, encodi
     path.write_bytes(f"\ufeff{text}".encode(encoding))
     table = read_table(path, encoding=encoding)
     assert list(table.columns) == ["a", "b"] and table.to_numpy().tolist() == [["1", "2"]]
+
+
+def _zip(members: dict[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with ZipFile(content, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return content.getvalue()
+
+
+#: What workbooks begin with or have.
+_XLS = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512)
+_XLSX = _zip({"xl/workbook.xml": b"\x81<", "xl/styles.xml": b"", "[Content_Types].xml": b""})
+_ODS = _zip({"mimetype": b"", "content.xml": b"", "META-INF/manifest.xml": b""})
+
+
+@pytest.mark.parametrize("encoding", [None, "latin-1"])
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("data.xlsx", _XLSX, "an Excel"),
+        ("data.csv", _XLSX, "an Excel"),
+        ("data.zip", _XLSX, "an Excel"),
+        ("data.zip", _zip({"data.xlsx": _XLSX}), "an Excel"),
+        ("pipe", _XLSX, "an Excel"),
+        ("data.xls", _XLS, "an Excel"),
+        ("pipe", _XLS, "an Excel"),
+        ("data.ods", _ODS, "an OpenDocument"),
+    ],
+    ids=["xlsx", "csv", "zip", "zipped", "pipe", "xls", "old by a pipe", "ods"],
+)
+def test_workbooks_are_called_so(
+    tmp_path: Path, name: str, content: bytes, kind: str, encoding: str | None
+) -> None:
+    path = tmp_path / name
+    _pipe(path, content) if name == "pipe" else path.write_bytes(content)
+    expected = f"^{path}: expected a CSV file, got {kind} workbook: save its sheet as CSV.$"
+    with pytest.raises(ValueError, match=expected), readable(path) as file:
+        read_table(file, encoding=encoding)
+
+
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_what_macos_adds_to_an_archive_is_left_out(
+    tmp_path: Path, piped: bool, encoding: str
+) -> None:
+    mac = {"d/": b"", "d/.DS_Store": b"\0", "__MACOSX/d/._data.csv": b"\0\5\x16\7"}
+    content = _zip({**mac, "d/data.csv": "größe,b\r\n1,x\r\n3,y\r\n".encode(encoding)})
+    path = tmp_path / "data.ZIP"
+    _pipe(path, content) if piped else path.write_bytes(content)
+    with readable(path) as file:
+        table = read_table(file)
+    assert list(table.columns) == ["größe", "b"] and table.to_numpy().tolist() == [
+        ["1", "x"],
+        ["3", "y"],
+    ]
+
+
+def test_archives_of_several_files_name_them(tmp_path: Path) -> None:
+    path = tmp_path / "data.zip"
+    for number, told in ((0, "0: "), (2, "2: '0.csv', '1.csv'"), (6, "6: '0.csv', .*'4.csv', ...")):
+        path.write_bytes(_zip({f"{i}.csv": b"a,b\n1,2\n" for i in range(number)}))
+        with pytest.raises(
+            ValueError, match=rf"data.zip: expected an archive of one file, got {told}\.$"
+        ):
+            read_table(path)
+
+
+def test_an_archive_of_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(_zip({"data.csv": b"a,b\n1,2\n"}))
+    with pytest.raises(ValueError, match=r"data.csv: expected the name of a zip archive to end in"):
+        read_table(path)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ValueError, match=r"data.csv: expected a whole compressed file"):
+        read_table(path)

@@ -256,6 +256,22 @@ def test_points_and_commas_are_not_mixed_up() -> None:
         (["01-02-20", "13-02-69"], ["2020-02-01", "1969-02-13"], "day first"),
         (["2020-02-03", "2020-02-04"], ["2020-02-03", "2020-02-04"], "date, as days"),
         (["3 Feb 2020", "4 Mar 2020"], ["2020-02-03", "2020-03-04"], "date, as days"),
+        (["Feb 03, 2020", "Mar 4,2020"], ["2020-02-03", "2020-03-04"], "date, as days"),
+        (["September 3rd, 2020", "May 4 2020"], ["2020-09-03", "2020-05-04"], "date, as days"),
+        (["Feb-03-2020", "MAR-04-2020"], ["2020-02-03", "2020-03-04"], "date, as days"),
+        (
+            ["Mon, Feb. 03, 2020 1:30 PM", "Mar 4, 2020"],
+            ["2020-02-03 13:30", "2020-03-04"],
+            "date, as days",
+        ),
+        (["2020-02", "2021/03"], ["2020-02-01", "2021-03-01"], "months without days, as days"),
+        (["02/2020", "03-2021"], ["2020-02-01", "2021-03-01"], "months without days, as days"),
+        (
+            ["Feb 2020", "Sept. 2021", "MAY-1890", "June, 2021"],
+            ["2020-02-01", "2021-09-01", "1890-05-01", "2021-06-01"],
+            "months without days, as days",
+        ),
+        (["2009-10", "2010-12"], ["2009-10-01", "2010-12-01"], "months without days, as days"),
     ],
 )
 def test_dates_of_a_column_have_one_order(dates: list[str], expected: list[str], note: str) -> None:
@@ -276,6 +292,50 @@ def test_dates_that_contradict_each_other() -> None:
     recipe = Recipe.of(table.assign(when=["13/02/2020", "14/02/2020"]), ["when"])
     with pytest.raises(ValueError, match="expected a date, got '02/13/2020'"):
         recipe.inputs(table.iloc[1:])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1234-01", "1234-12"],  # no year that data are of
+        ["2018-01", "2018-13"],
+        ["2018-1", "2018-2"],
+        ["2009-10", "2010-11", "2011-12"],  # seasons
+        ["1/2000", "2/2000"],
+        ["2018-01", "2018-02-03"],
+        ["2018-01", "May"],
+        ["Jan-18", "Feb-18"],
+        ["Jan 05", "Feb 31"],
+        ["Mayor 2018", "Decor 2018"],
+        ["Room 05, 2018", "Jan 05, 18"],
+        ["Jan 2018 A", "Feb 2018 A"],
+    ],
+)
+def test_what_may_be_no_date_is_text(cells: list[str]) -> None:
+    (column,) = Recipe.of(pd.DataFrame({"x": cells * 5}), ["x"]).columns
+    assert column.kind == "category" and column.categories == tuple(sorted(cells))
+
+
+@pytest.mark.parametrize(
+    ("cells", "later"),
+    [
+        (["2020-02", "2020-03"], "2020-02-03"),
+        (["02/2020", "03/2020"], "2020-13"),
+        (["2020-02-03", "2020-02-04"], "2020-02"),
+        (["2020-02-03", "2020-02-04"], "Feb 2020"),
+        (["13/02/2020", "14/02/2020"], "02/2020"),
+    ],
+)
+def test_months_and_days_are_told_apart_later(cells: list[str], later: str) -> None:
+    recipe = Recipe.of(pd.DataFrame({"when": cells}), ["when"])
+    new = pd.DataFrame({"when": [cells[0], later]})
+    with pytest.raises(ValueError, match=f"'when', row 2: expected a date, got '{later}'"):
+        Recipe.from_json(recipe.to_json()).inputs(new)
+
+
+def test_seasons_of_training_do_not_decide_about_months_later() -> None:
+    recipe = Recipe.of(pd.DataFrame({"when": ["2020-02", "2020-03"]}), ["when"])
+    assert recipe.inputs(pd.DataFrame({"when": ["2009-10"]}))["when"].tolist() == [14518.0]
 
 
 def test_a_class_may_be_called_none() -> None:
