@@ -38,7 +38,7 @@ from .descriptions import describe_model, describe_optimizer, describe_parameter
 from .progress import FitResult, Progress, ProgressBar, TrainingError, fingerprint
 from .replicas import Replicas
 from .scales import far_columns, far_parameters
-from .steps import Steps, natural_gradients
+from .steps import Steps, build, natural_gradients
 from .streams import Stream
 from .validation import Validation
 
@@ -113,7 +113,8 @@ def fit(
         augmentation(X, Y, seed) with two integers for `tf.random.stateless_*`: flips of images, say.
     :param seed: of the minibatches, the random draws and the validation split.
     :param optimizer: a Keras 3 or tf_keras optimiser in place of Adam with decay. With `use_ema`, what is
-        validated, and what the model has in the end, are its averages.
+        validated, and what the model has in the end, are its averages. Where it scales the loss, it takes
+        the steps that it would take without, save any that it skips.
     :param learning_rate: of Adam, at the start.
     :param decay_rate: Adam's learning rate is multiplied by this ...
     :param decay_steps: ... every so many steps.
@@ -229,7 +230,7 @@ def fit(
         burn_in=chains.burn_in if chains is not None else None,
     )
     with replicas.scope():
-        optimizer.build(variables)
+        build(optimizer, variables)
         everything = [*variables, *q_variables, *(chains.kept if chains else [])]
         validation = Validation(model, held_out, everything) if held_out else None
     checkpoints = (

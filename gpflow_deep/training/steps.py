@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Steps", "natural_gradients"]
+__all__ = ["Steps", "build", "natural_gradients"]
 
 from collections.abc import Sequence
 from numbers import Real
@@ -55,6 +55,20 @@ def natural_gradients(
     except ValueError as error:
         _, _, message = str(error).partition(": ")  # it names an argument that is not the user's
         raise ValueError(f"natural_gradient: {message}") from error
+
+
+def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """
+    Make what an optimiser keeps of the variables that it is to update.
+
+    :raises ValueError: it cannot update them.
+    """
+    try:
+        optimizer.build(variables)
+    except (AttributeError, TypeError) as error:  # some ask for what only variables of Keras 3 have
+        raise ValueError(
+            f"optimizer: expected one that can update GPflow's variables, got {_name_of(optimizer, error)}"
+        ) from error
 
 
 class Steps:
@@ -179,7 +193,12 @@ class Steps:
         loss, gradients, finite = self._replicas.run(self._evaluate, batch)
 
         def update() -> tf.Tensor:
-            self._replicas.run(self._update, gradients)
+            scale = self._loss_scale()
+            message = "optimizer: its loss scale is not finite"
+            # With an infinite one it would skip this step and all that follow, without a word.
+            checks = [] if scale is None else [tf.debugging.assert_all_finite(scale, message)]
+            with tf.control_dependencies(checks):
+                self._replicas.run(self._update, gradients, scale)
             return tf.constant(True)
 
         # Loss and gradient are of the same parameters: what `previous` holds is known to be good.
@@ -237,7 +256,18 @@ class Steps:
     def _seed_of_step(self) -> tf.Tensor:
         return tf.stack([tf.constant(self._seed, tf.int64), self._step])
 
-    def _update(self, gradients: Sequence[tf.Tensor]) -> None:
+    def _loss_scale(self) -> tf.Tensor | None:
+        """
+        What the optimiser divides gradients by, as if the loss had been multiplied by it; None for nothing.
+
+        Those of tf_keras divide only where they are told to.
+        """
+        one = tf.ones((), self._updated[0].dtype)
+        scale_loss = getattr(self._optimizer, "scale_loss", None)
+        scale = one if scale_loss is None else scale_loss(one)
+        return None if scale is one else scale
+
+    def _update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor | None) -> None:
         """In a replica: one step of its copies."""
         # They are averaged already. The optimisers of Keras 3 do not know the word; they are for one replica.
         averaged = {"skip_gradients_aggregation": True} if self._replicas.number > 1 else {}
@@ -245,17 +275,26 @@ class Steps:
             previous.assign(variable)
         others = len(self._variables)
         if self._variables:
-            pairs = zip(gradients[:others], self._variables, strict=True)
+            own = gradients[:others]
+            if scale is not None:
+                # Where that overflows, a `LossScaleOptimizer` skips the step and halves its scale.
+                own = [tf.convert_to_tensor(g) * tf.cast(scale, g.dtype) for g in own]
+            pairs = zip(own, self._variables, strict=True)
             try:
                 self._optimizer.apply_gradients(pairs, **averaged)
-            except (KeyError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     "optimizer: expected one that can update all trainable parameters, new or made for them,"
-                    f" got {type(self._optimizer).__name__}: {error.args[0]}"
+                    f" got {_name_of(self._optimizer, error)}"
                 ) from error
         if self._natural_gradient is not None:
             self._natural_gradient.apply_gradients(gradients[others:], self._model, **averaged)
         self._step.assign_add(1)
+
+
+def _name_of(optimizer: Any, error: Exception) -> str:
+    """Of an optimiser, with what it said."""
+    return f"{type(optimizer).__name__}: {' '.join(map(str, error.args))}"
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:

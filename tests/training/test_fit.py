@@ -21,7 +21,7 @@ from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.utilities import read_values, set_trainable
 
 from gpflow_deep.optimizers import NaturalGradient
-from gpflow_deep.training import FitResult, minibatches
+from gpflow_deep.training import FitResult, TrainingError, minibatches
 from gpflow_deep.training.adam import Adam
 from gpflow_deep.training.clock import Clock, Decay, Pace
 from tests.training.models import (
@@ -191,6 +191,74 @@ def test_averages_of_an_optimiser_are_the_result(
     assert_same(resumed, model)
 
 
+def _sgd(library: Any = keras, **settings: Any) -> Any:
+    return library.optimizers.SGD(1e-3, momentum=0.5, global_clipnorm=20.0, **settings)
+
+
+def _growing() -> Any:
+    return keras.optimizers.LossScaleOptimizer(_sgd(), dynamic_growth_steps=2)
+
+
+@pytest.mark.parametrize("natural_gradient", [None, 0.1])
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda: _sgd(loss_scale_factor=1024.0),
+        _growing,
+        lambda: tf_keras.mixed_precision.LossScaleOptimizer(_sgd(tf_keras)),
+    ],
+    ids=["constant", "growing", "tf_keras"],
+)
+def test_an_optimiser_that_scales_the_loss_takes_the_steps_of_one_that_does_not(
+    make_optimizer: Callable[[], Any], natural_gradient: float | None
+) -> None:
+    """It divides gradients, in Keras 3, by what they are multiplied by."""
+    models = Weights(), Weights()
+    for model, optimizer in zip(models, (make_optimizer(), _sgd()), strict=True):
+        quiet_fit(model, optimizer=optimizer, natural_gradient=natural_gradient)
+    scaled, expected = map(read_values, models)
+    assert abs(expected[".log_noise"]) > 1e-3
+    for path, value in expected.items():
+        np.testing.assert_allclose(scaled[path], value, rtol=1e-10, atol=1e-14, err_msg=path)
+
+
+def test_a_run_that_goes_on_has_the_loss_scale_it_had(tmp_path: Path) -> None:
+    whole, resumed, optimizer = Line(), Line(), _growing()
+    saved = dict(checkpoint_dir=tmp_path, checkpoint_every=5)
+    quiet_fit(whole, optimizer=_growing())
+    with pytest.raises(Killed):
+        quiet_fit(Line(), optimizer=_growing(), callback=kill_at(9), **saved)
+    quiet_fit(resumed, optimizer=optimizer, **saved)
+    assert_same(resumed, whole)
+    assert float(optimizer.dynamic_scale) == 2.0 ** (15 + 12 // 2)
+
+
+def test_a_step_that_the_loss_scale_makes_overflow_is_skipped() -> None:
+    slopes: list[float] = []
+    sgd = keras.optimizers.SGD(1e-4)
+    optimizer = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=2.0**126)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = Line()
+        quiet_fit(model, optimizer=optimizer, callback=lambda *_: slopes.append(_slope(model)))
+    assert slopes[0] == 0.5 != slopes[-1]
+    assert float(optimizer.dynamic_scale) < 2.0**126
+
+
+def test_an_infinite_loss_scale_is_told() -> None:
+    slopes: list[float] = []
+    model, sgd = Line(), keras.optimizers.SGD(1e-4)
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        sgd, initial_scale=2.0**127, dynamic_growth_steps=2
+    )
+    with pytest.raises(TrainingError, match="step 3: optimizer: its loss scale is not finite"):
+        quiet_fit(model, optimizer=optimizer, callback=lambda *_: slopes.append(_slope(model)))
+    assert len({0.5, *slopes}) == 3 and _slope(model) in slopes
+
+
+def _slope(model: Line) -> float:
+    return float(model.slope.numpy()[0])
+
+
 @pytest.mark.parametrize("optimizers", [keras.optimizers, tf_keras.optimizers])
 def test_an_optimiser_of_other_parameters_is_named(optimizers: Any) -> None:
     model, optimizer = Line(), optimizers.SGD(1e-3, momentum=0.9)
@@ -199,6 +267,21 @@ def test_an_optimiser_of_other_parameters_is_named(optimizers: Any) -> None:
     set_trainable(model.intercept, True)
     with pytest.raises(ValueError, match="optimizer: expected one that can update all trainable"):
         quiet_fit(model, steps=1, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "GPflow's variables, got Muon: .* no attribute 'path'"),
+        (dict(exclude_embeddings=False), "all trainable parameters, .* got Muon: .* type float32"),
+    ],
+)
+def test_an_optimiser_of_other_kinds_of_variables_is_named(
+    settings: dict[str, Any], told: str
+) -> None:
+    optimizer = keras.optimizers.Muon(0.01, **settings)
+    with pytest.raises(ValueError, match=f"^optimizer: expected one that can update {told}"):
+        quiet_fit(Weights(), steps=1, optimizer=optimizer)
 
 
 class PenalisedLine(Line):
