@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 __all__ = ["check_labels", "check_unmasked", "checked_data", "checked_weights"]
 
 _FEWEST_OBSERVATIONS = 0.1  # a row, below which weights may be meant as shares
+_TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 
 
 def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     """
     Inputs, and targets where they are given, as arrays of numbers; see scikit-learn's `validate_data`.
 
-    :raises ValueError: naming the column of a table that has none, and targets that are missing or times.
+    :raises ValueError: naming the column of a table that has none; for times; for targets that are missing.
     """
     check_unmasked(X, "X")
     if y:
@@ -29,7 +31,7 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     # Times alone would be taken for numbers: counts of whatever unit they are kept in.
     if not isinstance(X, pd.DataFrame):
         _check_no_times(X, "X")
-    elif any(dtype.kind in "mM" for dtype in X.dtypes):
+    elif any(_times_in(cells) for _, cells in X.items()):
         _check_columns(X, None)
     try:
         return validate_data(estimator, X, *y, dtype=np.float64, **options)
@@ -40,9 +42,37 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
 
 
 def _check_no_times(values: Any, name: str) -> None:
-    dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "kind", None) in ("m", "M"):
-        raise ValueError(f"{name}: expected numbers, got {dtype}. Count times in a unit.")
+    for part in _parts(values):
+        if kind := _times_in(part):
+            raise ValueError(f"{name}: expected numbers, got {kind}. Count times in a unit.")
+
+
+def _parts(values: Any) -> Iterable[Any]:
+    """The columns of a table, each with a type of its own; anything else as it is."""
+    if isinstance(values, pd.DataFrame):
+        return (cells for _, cells in values.items())
+    for name in ("iter_columns", "itercolumns"):  # of polars and of pyarrow
+        if hasattr(values, name):
+            return getattr(values, name)()
+    return [values]
+
+
+def _times_in(values: Any) -> str:
+    """What kind of times is among values of one type, or of any; empty where none is."""
+    if not hasattr(values, "dtype"):
+        try:
+            values = np.asarray(values)
+        except (TypeError, ValueError):  # rows of several lengths: scikit-learn tells
+            return ""
+    categories = getattr(values.dtype, "categories", None)
+    dtype = getattr(categories, "dtype", values.dtype)
+    kind = getattr(dtype, "kind", None)
+    if kind in ("m", "M") or (hasattr(dtype, "is_temporal") and dtype.is_temporal()):  # of polars
+        return str(dtype)
+    if kind != "O":
+        return ""
+    types = set(map(type, np.asarray(values, object).ravel())) - {type(pd.NaT)}
+    return next((cell.__name__ for cell in types if issubclass(cell, _TIMES)), "")
 
 
 def check_unmasked(values: Any, name: str) -> None:
@@ -68,8 +98,10 @@ def _check_columns(table: pd.DataFrame, error: Exception | None) -> None:
     """That what is wrong is no column."""
     for name, cells in table.items():
         wrong = cells.notna()
-        if cells.dtype.kind not in "mM":
+        if not _times_in(cells):
             wrong &= pd.to_numeric(cells, errors="coerce").isna()
+        elif cells.dtype == object:
+            wrong &= np.array([isinstance(cell, _TIMES) for cell in cells])
         if wrong.any():
             raise ValueError(
                 f"X, column {name!r}: expected numbers, got {cells.dtype} such as"

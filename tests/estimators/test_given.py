@@ -73,6 +73,8 @@ def test_parameters_that_have_their_effect_are_not(model: str, parameters: dict[
         ([*range(23), "v"], "object such as v"),
         (pd.date_range("2020", periods=24), "datetime64.* such as 2020"),
         (pd.to_timedelta(np.arange(24), unit="D"), "timedelta64.* such as 0 days"),
+        (pd.Categorical(pd.date_range("2020", periods=24)), "category such as 2020"),
+        (np.array([*range(23), np.datetime64("2020", "s")], object), "object such as 2020"),
     ],
 )
 def test_a_column_that_is_no_numbers_is_named(cells: Any, told: str) -> None:
@@ -96,6 +98,95 @@ def test_times_alone_are_no_numbers(kind: str) -> None:
         ):
             with pytest.raises(ValueError, match=told):
                 call()
+
+
+_TIMES = pd.date_range("2020", periods=24).to_numpy()
+_DURATIONS = _TIMES - _TIMES[0]
+
+
+class _Kind:
+    """A type of cells as polars has them."""
+
+    def is_temporal(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "Date"
+
+
+class _Column:
+    """A column as polars has them, which numpy takes for numbers where it is asked for those."""
+
+    dtype = _Kind()
+    shape = (24,)
+
+    def __len__(self) -> int:
+        return 24
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return _TIMES.astype(dtype) if dtype else _TIMES
+
+
+class _Frame:
+    """A table as polars has them, of numbers and times: an array of numbers."""
+
+    shape = (24, 2)
+
+    def __len__(self) -> int:
+        return 24
+
+    def iter_columns(self) -> Any:
+        return iter([pd.Series(_y), _Column()])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.column_stack([_y, np.asarray(_Column(), float)])
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        (pd.DataFrame({"a": _TIMES}), "datetime64"),
+        (pd.DataFrame({"a": _y, "b": _DURATIONS}), "timedelta64"),
+        (pd.DataFrame({"a": pd.Series(list(_TIMES), dtype=object)}), "datetime64"),
+        (pd.Series(pd.Categorical(_TIMES)), "datetime64"),
+        (list(_TIMES), "datetime64"),
+        (list(_DURATIONS), "timedelta64"),
+        (pd.to_timedelta(_DURATIONS).to_list(), "Timedelta"),
+        ([*_y[:-1], _DURATIONS[-1]], "timedelta64"),
+        (np.array([*_y[:-1], _TIMES[-1]], object), "datetime64"),
+        (_Column(), "Date"),
+        (_Frame(), "Date"),
+    ],
+)
+def test_times_as_targets_are_no_numbers(times: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"^y: expected numbers, got {kind}.*Count times in a"):
+        DeepGPRegressor("constant").fit(_X, times)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        ([[time] for time in _TIMES], "datetime64"),
+        ([[1.0, duration] for duration in _DURATIONS], "timedelta64"),
+        (np.array([[*_y[:-1], _TIMES[-1]]], object).T, "datetime64"),
+        (_Frame(), "Date"),
+    ],
+)
+def test_times_among_inputs_are_no_numbers(times: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"^X: expected numbers, got {kind}.*Count times in a"):
+        DeepGPRegressor("constant").fit(times, _y)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_times_in_tables_of_other_libraries_are_no_numbers(library: str) -> None:
+    table = getattr(pytest.importorskip(library), {"polars": "DataFrame"}.get(library, "table"))
+    numbers = {"a": _X[:, 0], "b": _X[:, 1]}
+    DeepGPRegressor("constant").fit(table(numbers), table({"y": _y}))
+    for times in (_TIMES, _DURATIONS):
+        with pytest.raises(ValueError, match="^X: expected numbers, .*Count times in a unit"):
+            DeepGPRegressor("constant").fit(table(numbers | {"c": times}), _y)
+        with pytest.raises(ValueError, match="^y: expected numbers, .*Count times in a unit"):
+            DeepGPRegressor("constant").fit(_X, table({"y": times}))
 
 
 @pytest.mark.parametrize(
