@@ -252,6 +252,7 @@ def fit_table(
     estimator = (DeepGPClassifier if chosen.name == "classification" else DeepGPRegressor)(
         **options
     )
+    estimator._checkpoints_are_kept = True
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         estimator.fit(inputs, y)

@@ -22,6 +22,7 @@ from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 
 from .ascent import Objectives
 from .calibration import left_out
+from .checkpoints import checkpoints_of
 from .data import checked_data
 from .evidence import complete, fit_constant
 from .fitted import FittedModel, precision
@@ -48,6 +49,9 @@ _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then
 
 class DeepGPEstimator(BaseEstimator):
     """See `DeepGPRegressor`, whose parameters these are."""
+
+    #: As the command line does, until it has saved what was fitted.
+    _checkpoints_are_kept = False
 
     def __init__(
         self,
@@ -138,7 +142,22 @@ class DeepGPEstimator(BaseEstimator):
         :param num_outputs: columns of the targets, or number of classes.
         :param before: the estimator's attributes when the call began.
         """
-        self.random_seed_ = check_parameters(self)
+        data = [X, Y] if weights is None else [X, Y, weights]
+        with checkpoints_of(self, data, check_parameters(self)) as (folder, self.random_seed_):
+            self._fit_to(X, Y, weights, num_outputs, before, folder)
+
+    def _fit_to(
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weights: np.ndarray | None,
+        num_outputs: int,
+        before: Mapping[str, Any],
+        folder: Path | None,
+    ) -> None:
+        """
+        :param folder: for checkpoints.
+        """
         again = self.warm_start and hasattr(self, "members_")
         if again:
             self._check_again(X.shape[1], num_outputs, before)
@@ -161,6 +180,7 @@ class DeepGPEstimator(BaseEstimator):
                 num_outputs,
                 self._rounding_variance(train),
                 budget,
+                folder,
             )
 
     def _find_limits(self, rows: Rows, classes: bool) -> None:
@@ -224,6 +244,7 @@ class DeepGPEstimator(BaseEstimator):
         num_outputs: int,
         rounding: float,
         budget: Budget,
+        folder: Path | None,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
         of_all = EXACT if likelihood == "student-t" else (*EXACT, LINEAR)  # there it takes steps
@@ -263,7 +284,6 @@ class DeepGPEstimator(BaseEstimator):
                 number = max(1, round(steps * number))
             if again is not None:
                 number = again.steps
-            folder = self.checkpoint_dir and Path(self.checkpoint_dir) / f"{name}-{label}"
             self._tell(f"{name}: training, {label}.")
             fitted = fit_family(
                 name,
@@ -280,7 +300,7 @@ class DeepGPEstimator(BaseEstimator):
                 of_labels=of_labels,
                 forest=self.model == "auto",  # who asks for a GP gets one
                 objectives=objectives,
-                checkpoint_dir=folder or None,
+                checkpoint_dir=folder and folder / f"{name}-{label}",
                 progress=self.verbose > 1,
             )
             budget.spend(fitted.report["seconds"])
@@ -390,13 +410,18 @@ class DeepGPEstimator(BaseEstimator):
 
     # Predictions.
 
+    @property
+    def _fitted_float(self) -> str:
+        """The parameter may have changed since."""
+        return self.members_[0].float_name
+
     def _inputs(self, X: Any) -> np.ndarray:
         """Checked, clipped and standardised inputs [N, D]."""
         check_is_fitted(self)
         X = checked_data(self, X, reset=False)
         limits = self.prediction_limits_
         warn_of_clipping(limits, X, "X", getattr(self, "feature_names_in_", None))
-        return self.scaling_.inputs(limits.clip(X)).astype(self.float)
+        return self.scaling_.inputs(limits.clip(X)).astype(self._fitted_float)
 
     def _mixture(self, prediction: str, inputs: np.ndarray) -> Mixture:
         """The members' mixtures as one: means [S, N, P], variances [S, N, P], log weights [S]."""

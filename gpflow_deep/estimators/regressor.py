@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ __all__ = ["DeepGPRegressor"]
 
 _ROWS = 1000  # whose components are there at a time
 _TINY = np.finfo(np.float64).tiny
+_SEEDED = threading.Lock()  # threads share TensorFlow's generator: one seeds it and draws at a time
 
 
 class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
@@ -76,7 +78,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param warm_start: whether a further `fit` starts from the present parameters, in the present scaling
         (exact GPs, which are fitted in seconds, start anew). A fit that fails or is interrupted leaves the
         estimator as it was.
-    :param checkpoint_dir: where an interrupted `fit` is taken up by the same call.
+    :param checkpoint_dir: where an interrupted `fit` is taken up by the same call: of the same data and
+        `random_state`. A fit that is done leaves nothing there.
     :param warp: with "auto" and one column of targets, whether they may be taken on another scale,
         :math:`\\sinh^{-1}((y - a) / b)`, where the evidence of an exact GP is clearly in favour: prices,
         durations, counts, wild errors. Predictions are of targets in their own units all the same.
@@ -210,7 +213,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):
             raise ValueError(f"y: expected targets of shape {expected}, got {Y.shape}.")
         Y = Y.reshape(expected)
-        scaled = self.scaling_.targets(self._warped(Y)).astype(self.float)
+        scaled = self.scaling_.targets(self._warped(Y)).astype(self._fitted_float)
         density = self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()
         return density if self.warping_ is None else density + self.warping_.log_slope(Y)[:, 0]
 
@@ -227,13 +230,15 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
         inputs, n_samples = self._inputs(X), check_positive_integer(n_samples, "n_samples")
         rng = check_random_state(random_state)
-        tf.random.set_seed(int(rng.randint(2**31 - 1)))
+        seed = int(rng.randint(2**31 - 1))
         counts = rng.multinomial(n_samples, self.weights_)
         draws = []
-        for member, count in zip(self.members_, counts, strict=True):
-            if count:
-                F = member.sample_f(inputs, int(count))  # [S, N, P]
-                draws.append(_observed(member, inputs, F, rng))
+        with _SEEDED:
+            tf.random.set_seed(seed)
+            for member, count in zip(self.members_, counts, strict=True):
+                if count:
+                    F = member.sample_f(inputs, int(count))  # [S, N, P]
+                    draws.append(_observed(member, inputs, F, rng))
         Y = self.scaling_.Y_mean + self.scaling_.Y_scale * np.concatenate(draws)
         if self.warping_ is not None:
             Y = self.warping_.inverse(Y)

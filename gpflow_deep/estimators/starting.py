@@ -37,7 +37,7 @@ def take_over(model: Any, start: FittedModel) -> None:
     new = variables_of(model)
     for path, old in start.variables().items():
         if path in new and new[path].shape == old.shape:
-            new[path].assign(old)
+            new[path].assign(tf.cast(old, new[path].dtype))
 
 
 def start_from_labels(

@@ -68,7 +68,7 @@ class MovingChains:
         place = tf.maximum(self.sampler.iterations, self.place)
         self.sampler.apply_gradients(
             zip(gradients, self.variables, strict=True),
-            adapting=place < self.sampler.burn_in,
+            place=place,
             **averaged,
         )
         q = model.inducing_posterior

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import gpflow
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -276,6 +277,54 @@ def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.Monke
     saved.fit(X, y)
     assert seen[0] in (21, 31) and seen[-1] == 40
     np.testing.assert_array_equal(saved.predict(X), whole.predict(X))
+
+
+def test_an_interrupted_fit_is_taken_up_with_the_seed_it_drew(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _data()
+    real = training.fit
+
+    def killed(*arguments: Any, **given: Any) -> Any:
+        def kill(step: int, loss: float) -> None:
+            if step == 12:
+                raise KeyboardInterrupt
+
+        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
+
+    interrupted = DeepGPRegressor("svgp", steps=20, num_inducing=8, checkpoint_dir=tmp_path)
+    seen: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.fit(X, y)
+        record = dict(callback=lambda step, _: seen.append(step))
+        patch.setattr(training, "fit", lambda *a, **given: real(*a, **given | record))
+        again = clone(interrupted).fit(X, y)
+    assert seen == list(range(11, 21))
+    whole = DeepGPRegressor("svgp", steps=20, num_inducing=8)
+    monkeypatch.setattr(base, "check_parameters", lambda _: again.random_seed_)
+    np.testing.assert_array_equal(again.predict(X), whole.fit(X, y).predict(X))
+
+
+def test_a_fit_that_is_done_leaves_no_checkpoints_for_the_next(tmp_path: Any) -> None:
+    """Which may be told to start from it, or be of other data."""
+    X, y = _data()
+    options: dict[str, Any] = dict(steps=20, num_inducing=8, random_state=0)
+    kept, free = (
+        DeepGPRegressor("svgp", warm_start=True, checkpoint_dir=folder, **options)
+        for folder in (tmp_path, None)
+    )
+    for targets in (y, y, -y):
+        kept.fit(X, targets)
+        free.fit(X, targets)
+        np.testing.assert_array_equal(kept.predict(X), free.predict(X))
+        assert not list(tmp_path.iterdir())
+    with joblib.parallel_config("threading", n_jobs=2):
+        scores = cross_val_score(clone(kept), X, y, cv=2, error_score="raise")
+    assert np.isfinite(scores).all()
+    with pytest.raises(OSError, match="checkpoint_dir: expected a folder that can be written"):
+        DeepGPRegressor("svgp", checkpoint_dir="/dev/null/folder", **options).fit(X, y)
 
 
 def test_auto_keeps_to_its_time() -> None:

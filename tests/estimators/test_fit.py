@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gpflow
@@ -152,6 +153,27 @@ def test_threads_of_either_precision() -> None:
     expected = [(name, name, 1e-3 if name == "float32" else jitter) for name in names]
     assert sorted(seen) == sorted(expected)
     assert gpflow.default_float() is outside
+
+
+def test_threads_that_draw_at_once_have_the_draws_of_one() -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor(**_QUICK | {"model": "mean-field"}).fit(X, y)
+    alone = fitted.sample_y(X, 3, random_state=5)
+    with ThreadPoolExecutor(4) as pool:
+        for draws in pool.map(lambda _: fitted.sample_y(X, 3, random_state=5), range(8)):
+            np.testing.assert_array_equal(draws, alone)
+
+
+def test_a_float_that_is_set_later_is_that_of_the_next_fit() -> None:
+    X, y = _data()
+    fitted = DeepGPRegressor(**_QUICK | {"model": "svgp"}, warm_start=True).fit(X, y)
+    before = fitted.predict(X, return_std=True), fitted.log_density(X, y)
+    fitted.set_params(float="float32")
+    np.testing.assert_array_equal(fitted.predict(X, return_std=True), before[0])
+    np.testing.assert_array_equal(fitted.log_density(X, y), before[1])
+    fitted.fit(X, y)
+    assert fitted.members_[0].float_name == "float32"
+    assert fitted.log_density(X, y).mean() > before[1].mean() - 0.01
 
 
 def test_labels_to_score() -> None:

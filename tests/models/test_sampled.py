@@ -117,6 +117,29 @@ def test_noise_of_minibatches_does_not_bias_beyond_a_tenth() -> None:
     np.testing.assert_allclose(draws.std(axis=0), deviations, rtol=0.1)
 
 
+@pytest.mark.parametrize("batch_size,tolerance", [(None, 0.15), (100, 0.4)])
+def test_chains_of_many_points_are_as_wide_as_the_posterior(
+    batch_size: int | None, tolerance: float
+) -> None:
+    """And apart from each other, though a minibatch is the same for all of them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, [1000, 1])
+    Y = np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
+    model = one_layer(16, "variational", len(X))
+    model.keep_every, model.num_prediction_samples = 40, 400
+    for part in (model.layers[0], model.likelihood):
+        gpflow.set_trainable(part, False)
+    gd.training.fit(model, (X, Y), steps=4000, batch_size=batch_size, progress=False)
+    A, _ = projection(model, X)
+    at, _ = projection(model, X[:20])
+    covariance = np.linalg.inv(np.eye(len(A)) + A @ A.T / NOISE)
+    expected = np.sqrt(np.sum(at * (covariance @ at), axis=0))
+    trace = model.predict_f_trace(X[:20]).numpy()[..., 0]  # [R, C, N]
+    for axes in ((0, 1), 1):
+        ratio = trace.std(axis=axes).mean() / expected.mean()
+        np.testing.assert_allclose(ratio, 1.0, atol=tolerance)
+
+
 def test_simulation_based_calibration() -> None:
     """Talts et al. 2018: the rank of what data were made of among its posterior's draws is uniform."""
     rng = np.random.default_rng(0)

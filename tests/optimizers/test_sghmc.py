@@ -85,6 +85,19 @@ def test_noise_of_gradients_does_not_spread_the_states() -> None:
     np.testing.assert_allclose(states.std(0) / SCALES, 1.0, atol=0.15)
 
 
+def test_motion_is_not_taken_for_noise() -> None:
+    """Of exact gradients: those of precise coordinates change much from one step to the next."""
+    precisions = np.array([1.0, 1e2, 1e3, 1e4, 1e5])
+    sampler, v = SGHMC(burn_in=800), tf.Variable(np.full([100, 5], 0.01))
+
+    def exact(v: tf.Tensor) -> tf.Tensor:
+        return 0.5 * tf.reduce_sum(precisions * tf.square(v), axis=-1)
+
+    run(sampler, exact, v, 1000)
+    states = run(sampler, exact, v, 1500, every=50).reshape(-1, 5)
+    np.testing.assert_allclose(states.std(0) * np.sqrt(precisions), 1.0, atol=0.1)
+
+
 def test_a_chain_does_not_depend_on_those_beside_it() -> None:
     """But for its noise: without any, one of two chains moves as it does alone."""
     ends = []
