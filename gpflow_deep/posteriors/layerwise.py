@@ -130,6 +130,10 @@ class IndependentGaussian(LayerPosterior):
     q(U) = prod_t N(m_t, L_t L_t^T), whatever the inducing inputs are: with propagated inducing inputs
     "inducing points as inducing locations" (Ustyuzhaninov et al. 2020).
 
+    As in GPflow, U is without the layer's mean function, whose values at the inducing inputs are added. The
+    layers are independent, as in that paper, where hidden layers have a mean of zero; with the identity that
+    ``build_layers`` gives them, a layer moves with the one below it.
+
     ``q_mu`` [M, T] and ``q_sqrt`` [T, M, M] are in GPflow's shapes.
 
     >>> q = gd.posteriors.IndependentGaussian(num_latent_gps=2, num_inducing=5)
