@@ -144,44 +144,30 @@ class DeepGPEstimator(BaseEstimator):
         """
         data = [X, Y] if weights is None else [X, Y, weights]
         with checkpoints_of(self, data, check_parameters(self)) as (folder, self.random_seed_):
-            self._fit_to(X, Y, weights, num_outputs, before, folder)
-
-    def _fit_to(
-        self,
-        X: np.ndarray,
-        Y: np.ndarray,
-        weights: np.ndarray | None,
-        num_outputs: int,
-        before: Mapping[str, Any],
-        folder: Path | None,
-    ) -> None:
-        """
-        :param folder: for checkpoints.
-        """
-        again = self.warm_start and hasattr(self, "members_")
-        if again:
-            self._check_again(X.shape[1], num_outputs, before)
-        classes = self._is_classifier()
-        rows = distinct_rows(X, Y, weights)
-        self._find_limits(rows, classes)
-        rows = self._within_limits(rows)
-        train, held_out = self._split(rows, classes)
-        budget = Budget(self.time_limit)
-        if not again:
-            self.warping_ = None if held_out is None else self._choose_warping(train, budget)
-            self.scaling_ = Scaling.fit(train.X, self._warped(train.Y), train.weights)
-            if classes:
-                unit = np.zeros(1), np.ones(1)
-                self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
-        with precision(self.float, self.jitter and float(self.jitter)):
-            self._fit_members(
-                self._scaled(train),
-                held_out and self._scaled(held_out),
-                num_outputs,
-                self._rounding_variance(train),
-                budget,
-                folder,
-            )
+            again = self.warm_start and hasattr(self, "members_")
+            if again:
+                self._check_again(X.shape[1], num_outputs, before)
+            classes = self._is_classifier()
+            rows = distinct_rows(X, Y, weights)
+            self._find_limits(rows, classes)
+            rows = self._within_limits(rows)
+            train, held_out = self._split(rows, classes)
+            budget = Budget(self.time_limit)
+            if not again:
+                self.warping_ = None if held_out is None else self._choose_warping(train, budget)
+                self.scaling_ = Scaling.fit(train.X, self._warped(train.Y), train.weights)
+                if classes:
+                    unit = np.zeros(1), np.ones(1)
+                    self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
+            with precision(self.float, self.jitter and float(self.jitter)):
+                self._fit_members(
+                    self._scaled(train),
+                    held_out and self._scaled(held_out),
+                    num_outputs,
+                    self._rounding_variance(train),
+                    budget,
+                    folder,
+                )
 
     def _find_limits(self, rows: Rows, classes: bool) -> None:
         names = getattr(self, "feature_names_in_", None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -254,21 +255,27 @@ def test_warm_start_goes_on_from_the_present_parameters() -> None:
     np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-4)
 
 
+def _killed_at(last: int) -> Callable[..., Any]:
+    """The fit of `training`, interrupted at a step."""
+    real = training.fit
+
+    def killed(*arguments: Any, **given: Any) -> Any:
+        def kill(step: int, loss: float) -> None:
+            if step == last:
+                raise KeyboardInterrupt
+
+        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
+
+    return killed
+
+
 def test_an_interrupted_fit_is_taken_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = _data()
     options: dict[str, Any] = dict(steps=40, num_inducing=8, random_state=0)
     whole = DeepGPRegressor("svgp", **options).fit(X, y)
     real = training.fit
-
-    def killed(*arguments: Any, **given: Any) -> Any:
-        def kill(step: int, loss: float) -> None:
-            if step == 30:
-                raise KeyboardInterrupt
-
-        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
-
     saved = DeepGPRegressor("svgp", checkpoint_dir=str(tmp_path), **options)
-    monkeypatch.setattr(training, "fit", killed)
+    monkeypatch.setattr(training, "fit", _killed_at(30))
     with pytest.raises(KeyboardInterrupt):
         saved.fit(X, y)
     seen: list[int] = []
@@ -284,18 +291,10 @@ def test_an_interrupted_fit_is_taken_up_with_the_seed_it_drew(
 ) -> None:
     X, y = _data()
     real = training.fit
-
-    def killed(*arguments: Any, **given: Any) -> Any:
-        def kill(step: int, loss: float) -> None:
-            if step == 12:
-                raise KeyboardInterrupt
-
-        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
-
     interrupted = DeepGPRegressor("svgp", steps=20, num_inducing=8, checkpoint_dir=tmp_path)
     seen: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", killed)
+        patch.setattr(training, "fit", _killed_at(12))
         with pytest.raises(KeyboardInterrupt):
             interrupted.fit(X, y)
         record = dict(callback=lambda step, _: seen.append(step))
