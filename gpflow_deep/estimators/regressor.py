@@ -219,7 +219,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """
-        Draws of new observations: functions that are coherent over the rows, and noise; cubic in N.
+        Draws of new observations: functions that are coherent over the rows, and noise; cubic in N. Where a
+        forest describes the errors, a draw has those of one tree for all rows; densities and quantiles are of
+        all trees in fewer parts, with the same mean and variance.
 
         :param X: inputs [N, D].
         :param n_samples: how many draws.
