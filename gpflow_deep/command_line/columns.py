@@ -7,7 +7,7 @@ is saved as JSON and made again without pickle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
@@ -33,7 +33,7 @@ from .cells import (
 )
 from .tables import listed
 
-__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "row_number", "shortened"]
+__all__ = ["MOSTLY", "Column", "Recipe", "is_text", "numbered", "row_number", "shortened"]
 
 MOSTLY = 0.95  # of the cells there are: what so many are, the column is
 _FEW_CATEGORIES = 20  # so many have a column each, however few the rows,
@@ -286,12 +286,17 @@ def _distinct(names: Iterable[str]) -> list[str]:
     """Each once: what was there before has a number behind it."""
     distinct: dict[str, None] = {}
     for name in names:
-        number, tried = 1, name
-        while tried in distinct:
-            number += 1
-            tried = f"{name} ({number})"
-        distinct[tried] = None
+        distinct[numbered(name, distinct)] = None
     return list(distinct)
+
+
+def numbered(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    number, tried = 1, name
+    while tried in taken:
+        number += 1
+        tried = f"{name} ({number})"
+    return tried
 
 
 def _column(name: str, cells: pd.Series) -> Column | str:

@@ -16,7 +16,7 @@ from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
 from .cells import Notation, found_numbers, is_binary, is_missing, numbers
-from .columns import MOSTLY, Recipe, is_text, row_number
+from .columns import MOSTLY, Recipe, is_text, numbered, row_number
 from .tables import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
@@ -306,10 +306,6 @@ def _names_beside(keep: Iterable[str], predicted: Collection[str]) -> dict[str, 
     names = {name: name for name in keep}
     taken = {*names, *predicted}
     for name in [name for name in names if name in predicted]:
-        number, tried = 1, f"{name} (given)"
-        while tried in taken:
-            number += 1
-            tried = f"{name} (given) ({number})"
-        taken.add(tried)
-        names[name] = tried
+        names[name] = numbered(f"{name} (given)", taken)
+        taken.add(names[name])
     return names

@@ -22,7 +22,7 @@ from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 
 from .ascent import Objectives
 from .calibration import left_out
-from .checkpoints import checkpoints_of
+from .checkpoints import checkpoint_folder
 from .data import checked_data
 from .evidence import complete, fit_constant
 from .fitted import FittedModel, precision
@@ -143,7 +143,7 @@ class DeepGPEstimator(BaseEstimator):
         :param before: the estimator's attributes when the call began.
         """
         data = [X, Y] if weights is None else [X, Y, weights]
-        with checkpoints_of(self, data, check_parameters(self)) as (folder, self.random_seed_):
+        with checkpoint_folder(self, data, check_parameters(self)) as (folder, self.random_seed_):
             again = self.warm_start and hasattr(self, "members_")
             if again:
                 self._check_again(X.shape[1], num_outputs, before)

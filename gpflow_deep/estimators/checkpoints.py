@@ -14,14 +14,15 @@ import numpy as np
 
 from gpflow_deep.training.checkpoints import check_directory
 from gpflow_deep.training.progress import fingerprint
+from gpflow_deep.validation.files import written_whole
 
-__all__ = ["checkpoints_of"]
+__all__ = ["checkpoint_folder"]
 
 _SEED = "seed"
 
 
 @contextmanager
-def checkpoints_of(
+def checkpoint_folder(
     estimator: Any, data: Sequence[np.ndarray], seed: int
 ) -> Iterator[tuple[Path | None, int]]:
     """
@@ -63,8 +64,6 @@ def _kept(path: Path, seed: int) -> int:
     """The seed that was written there before, or this one, which now is."""
     with suppress(OSError, ValueError):
         return int(path.read_text())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(str(seed))
-    partial.replace(path)
+    with written_whole(path) as file:
+        file.write(str(seed).encode())
     return seed

@@ -23,7 +23,7 @@ from zlib import error as ZlibError
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpflow_deep.validation.files import check_writable
+from gpflow_deep.validation.files import check_writable, written_whole
 
 from .base import DeepGPEstimator
 from .classifier import DeepGPClassifier
@@ -92,7 +92,6 @@ def save(
     check_output(path, overwrite)
     path = Path(path)
     facts, arrays = _state(estimator)
-    path.parent.mkdir(parents=True, exist_ok=True)
     packed = io.BytesIO()
     np.savez(packed, **arrays)
     metadata = {
@@ -102,17 +101,9 @@ def save(
         "notes": dict(notes or {}),
         "arrays_sha256": hashlib.sha256(packed.getvalue()).hexdigest(),
     }
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-                archive.writestr(_METADATA, json.dumps(metadata, indent=2) + "\n")
-                archive.writestr(_ARRAYS, packed.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as file, ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        archive.writestr(_METADATA, json.dumps(metadata, indent=2) + "\n")
+        archive.writestr(_ARRAYS, packed.getvalue())
 
 
 def load(path: str | Path) -> Any:

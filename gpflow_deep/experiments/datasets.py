@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from gpflow_deep.experiments.archives import UNREADABLE
+from gpflow_deep.validation.files import written_whole
 
 __all__ = ["DATA_VARIABLE", "Dataset", "available", "load"]
 
@@ -247,15 +248,8 @@ def _read(name: str, path: Path) -> Dataset:
 
 
 def _save(dataset: Dataset, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name first: a killed download must not leave half a file.
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, X=dataset.X, Y=dataset.Y)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as file:
+        np.savez_compressed(file, X=dataset.X, Y=dataset.Y)
 
 
 def _download(name: str, source: _Source) -> Dataset:

@@ -21,6 +21,7 @@ import numpy as np
 
 from gpflow_deep.experiments.archives import UNREADABLE
 from gpflow_deep.presets import Settings
+from gpflow_deep.validation.files import written_whole
 
 __all__ = ["Results", "Run"]
 
@@ -143,14 +144,8 @@ class Results:
         return self.path.with_suffix(".points") / f"{key}.npz"
 
     def _save_points(self, key: str, points: dict[str, np.ndarray]) -> None:
-        path = self._points_path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as file:
+        with written_whole(self._points_path(key)) as file:
             np.savez_compressed(file, **points)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
 
 
 def _last_byte(file: Any) -> bytes:
