@@ -135,7 +135,7 @@ def networks() -> str:
         ", tempered": _runs("bayesian_networks_tempered.jsonl"),
         ", tempered, noise from the residuals": _runs("bayesian_networks_local.jsonl"),
     }
-    posteriors = ("factorised", "local-inducing", "global-inducing")
+    posteriors = ("factorised", "local-inducing", "factorised-to-global", "global-inducing")
     rows = []
     for number, dataset in enumerate(NETWORK_DATASETS):
         for prior in ("neal", "standard", "scale"):

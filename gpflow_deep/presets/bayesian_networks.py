@@ -29,10 +29,14 @@ __all__ = ["POSTERIORS_IN_WORDS", "PRIORS", "bayesian_network"]
 
 # Each unit has precisions of its own. The paper does not say so, but one for all units, which takes a
 # seventh of the time, stays far below its bounds (yacht: 0.16 after 10,000 steps; the paper has 0.74).
-_POSTERIORS: dict[str, Any] = {
-    "factorised": partial(FactorisedWeights, local_reparameterisation=True),
-    "local-inducing": partial(LocalInducingWeights, precision="separate"),
-    "global-inducing": partial(GlobalInducingWeights, precision="separate"),
+_GLOBAL_INDUCING = partial(GlobalInducingWeights, precision="separate")
+# Of the layers below the last, and of the last.
+_POSTERIORS: dict[str, tuple[Any, Any]] = {
+    "factorised": (partial(FactorisedWeights, local_reparameterisation=True),) * 2,
+    "local-inducing": (partial(LocalInducingWeights, precision="separate"),) * 2,
+    # Each draw of the weights below moves inducing points and data alike, so none draws outputs.
+    "factorised-to-global": (FactorisedWeights, _GLOBAL_INDUCING),
+    "global-inducing": (_GLOBAL_INDUCING,) * 2,
 }
 PRIORS = ("neal", "standard", "scale")
 #: Local inducing points start as functions that know nothing of the data, of a variance in the hundreds under
@@ -52,7 +56,7 @@ def bayesian_network(
     :param Y: standardised targets [N, P], or classes.
     :param settings: its layers are those of weights, the output's included.
     :param seed: of initial values and predictions.
-    :param posterior: "factorised", "local-inducing" or "global-inducing".
+    :param posterior: "factorised", "local-inducing", "factorised-to-global" or "global-inducing".
     :param prior: "neal", "standard" or "scale".
     :raises ValueError: where settings name a kernel.
     """
@@ -61,19 +65,21 @@ def bayesian_network(
             f"kernel: expected none with a network of weights, which has no kernels, got {settings.kernel!r}."
         )
     layers: list[Any] = []
-    for width in settings.hidden_dims(X.shape[1]):
+    widths = settings.hidden_dims(X.shape[1])
+    for width in widths:
         layers += [BayesianDense(width, prior), Activation("relu")]
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     noise = learn_noise_slowly(likelihood, settings)
     start: dict[str, Any] = {"input_shape": X.shape[1]}
-    if posterior == "global-inducing":
+    below, last = _POSTERIORS[posterior]
+    if last is _GLOBAL_INDUCING:
         targets = pseudo_targets(Y, num_outputs, settings)
         U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
         start = {"inducing_inputs": U0, "pseudo_outputs": V}
     model = GlobalInducingBNN(
         [*layers, BayesianDense(num_outputs, prior)],
         likelihood,
-        posterior=_POSTERIORS[posterior],
+        posterior=[*[below] * len(widths), last],
         num_samples=settings.num_samples,
         num_data=len(X),
         seed=seed,
@@ -90,6 +96,7 @@ def bayesian_network(
 POSTERIORS_IN_WORDS = {
     "factorised": "factorised Gaussians over the weights",
     "local-inducing": "inducing points of each layer",
+    "factorised-to-global": "factorised Gaussians over the weights, global inducing points in the last layer,",
     "global-inducing": "global inducing points",
 }
 

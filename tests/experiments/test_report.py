@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpflow_deep.experiments.published import PUBLISHED, PUBLISHED_SHARES, find
+from gpflow_deep.experiments.published_tables import read_table
 from gpflow_deep.experiments.report import markdown, write_report
 from gpflow_deep.experiments.results import Results, Run
 from gpflow_deep.experiments.splits import STUDIES
@@ -269,10 +270,10 @@ def test_published_values_are_well_formed() -> None:
     # Table 8 of Ober & Aitchison 2021, the RMSE of deep GPs.
     found = find("protein", "interpolation", "rmse")
     values = {(e.model, e.num_layers): (e.value, e.error) for e in found}
-    assert values["global-inducing", 2] == (4.08, 0.01) and len(values) == 8
+    assert values["global-inducing", 2] == (4.08, 0.01) and len(values) == 24
     models = {entry.model for entry in find("naval", "interpolation", "test_log_likelihood")}
     networks = {model for model in models if model.startswith("bnn-")}
-    assert len(networks) == 9 and networks < set(registry.names())
+    assert len(networks) == 12 and networks < set(registry.names())
     assert {f"ober2021-{name}" for name in networks} < set(registry.names())
     assert models - networks == {
         "stripes-and-arrow",
@@ -281,7 +282,25 @@ def test_published_values_are_well_formed() -> None:
         "sghmc",
         "global-inducing",
         "local-inducing",
+        "DSVI",
     }
+
+
+def test_tables_of_papers() -> None:
+    table = read_table("""
+a 2 1.5±0.4 - 2
+b 3 -1±0 0.5±0.2 -
+""")
+    assert table == {
+        ("a", 2): [(1.5, 0.4), None, (2.0, None)],
+        ("b", 3): [(-1, 0), (0.5, 0.2), None],
+    }
+    of_one_depth = read_table("a 1±0.2", num_layers=1, splits=4)
+    assert of_one_depth == {("a", 1): [(1.0, 0.1)]}
+    # Some were run on some of the sets only: Table 5 of Meng & Zhang 2024.
+    for dataset, models in (("protein", 8), ("keggdirected", 6)):
+        found = find(dataset, "interpolation", "standardised_nll")
+        assert len(found) == models and ("ar1" in {e.model for e in found}) == (models == 8)
 
 
 def test_standardised_scores_stand_beside_the_published_ones(results: Results) -> None:

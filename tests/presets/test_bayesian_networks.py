@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from gpflow_deep import presets
+from gpflow_deep.initialisation import inducing_data
+from gpflow_deep.layers.bayesian import Activation, BayesianDense
+from gpflow_deep.models import GlobalInducingBNN
+from gpflow_deep.posteriors import FactorisedWeights, GlobalInducingWeights
 
 NAMES = [
     f"bnn-{posterior}-{prior}"
-    for posterior in ("factorised", "local-inducing", "global-inducing")
+    for posterior in ("factorised", "local-inducing", "factorised-to-global", "global-inducing")
     for prior in ("neal", "standard", "scale")
 ]
 
@@ -55,3 +61,36 @@ def test_local_inducing_points_start_with_the_noise_of_their_residuals(prior: st
         model.likelihood.variance, np.mean((Y - mean) ** 2 + variance), rtol=1e-6
     )
     assert model.elbo((X, Y)) / len(X) > -15.0
+
+
+def test_factorised_below_a_global_inducing_layer() -> None:
+    """Its bound is that of the model made by hand, from the same inducing data."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal([30, 2])
+    Y = np.sin(X[:, :1])
+    settings = presets.Settings(num_layers=3, hidden_dim=4, num_inducing=10, num_samples=3)
+    model = presets.build("bnn-factorised-to-global-neal", X, Y, settings)
+    kinds = [type(q) for q in model.inducing_posteriors]
+    assert kinds == [FactorisedWeights, FactorisedWeights, GlobalInducingWeights]
+    U0, V = inducing_data(X, Y, 10, seed=0)
+    by_hand = GlobalInducingBNN(
+        [
+            BayesianDense(4, "neal"),
+            Activation("relu"),
+            BayesianDense(4, "neal"),
+            Activation("relu"),
+            BayesianDense(1, "neal"),
+        ],
+        model.likelihood,
+        posterior=[
+            *[FactorisedWeights] * 2,
+            partial(GlobalInducingWeights, precision="separate"),
+        ],
+        inducing_inputs=U0,
+        pseudo_outputs=V,
+        num_samples=3,
+        num_data=len(X),
+    )
+    noise = model.draw_noise(len(X), seed=1)
+    bounds = [m.maximum_log_likelihood_objective((X, Y), noise=noise) for m in (model, by_hand)]
+    np.testing.assert_allclose(*bounds, rtol=1e-12)
