@@ -330,6 +330,15 @@ def test_small_perturbations(seed: int, log_fraction: float, log_scale: float) -
     np.testing.assert_allclose(solution[0], expected, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("fraction", [1.0 / 64.0, 1e-3, 1e-8])
+def test_small_perturbations_to_the_last_digit(fraction: float) -> None:
+    """Of an identity matrix, of which rounding takes nothing."""
+    D, x = tf.eye(3, batch_shape=[1], dtype=tf.float64), tf.ones([1, 3], tf.float64)
+    rate, solution = small_perturbation(D, fraction, x)
+    np.testing.assert_allclose(rate, 3.0 * np.log1p(fraction) / fraction, rtol=1e-14)
+    np.testing.assert_allclose(solution, x / (1.0 + fraction), rtol=1e-14)
+
+
 def test_half_a_million_points_in_single_precision() -> None:
     double = fitc(num_data=500_000)
     expected = double.energy((X, Y))

@@ -24,6 +24,7 @@ from gpflow_deep.layers.bayesian import (
     MaxPool2D,
     Residual,
 )
+from gpflow_deep.models import inducing_chain
 from gpflow_deep.models.passage import walk
 from gpflow_deep.numerics import parts
 from gpflow_deep.posteriors import (
@@ -299,6 +300,32 @@ def test_uncertainty_by_layer() -> None:
     assert [v.shape for v in functions] == [(4,), (1,)]
     total = np.mean(model.predict_f(XNEW)[1])
     np.testing.assert_allclose(functions[1][0], total, rtol=0.8)
+
+
+@pytest.mark.parametrize("is_network", [True, False])
+def test_uncertainty_of_functions_adds_up(
+    is_network: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    By draws that have the moments of normals it is the exact variance: of a network all of it is between
+    draws, of GPs some is left where their inducing outputs are given.
+    """
+
+    def draws(shapes: list[Any], seed: Any) -> list[tf.Tensor]:
+        """Of S x T x n the same for all T."""
+        sizes = [int(shape[-1]) for shape in shapes]
+        corners = sum(sizes) ** 0.5 * np.eye(sum(sizes))
+        columns = np.split(np.concatenate([corners, -corners]), np.cumsum(sizes)[:-1], axis=1)
+        return [tf.broadcast_to(part[:, None], shape) for part, shape in zip(columns, shapes)]
+
+    layer: Any = BayesianDense(2) if is_network else GPLayer(gpflow.kernels.Matern52(), None, 2)
+    model = gd.models.GlobalInducingBNN([layer], gpflow.likelihoods.Gaussian(), X[:6])
+    randomise(model)
+    exact = np.mean(model.predict_f(XNEW)[1], axis=0)
+    monkeypatch.setattr(inducing_chain, "standard_normals", draws)
+    # Weights; or the GPs' values at a point, inducing outputs, and noise of pseudo-observations.
+    (variances,) = model.function_variances(XNEW, 2 * (3 if is_network else 2 + 6 + 6))
+    assert_close(variances, exact, rtol=1e-6)
 
 
 def test_uncertainty_by_layer_of_many_points_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,30 @@ def test_one_importance_sample_takes_the_same_way_as_several() -> None:
     assert_close(walks[2].conditional, walks[0].conditional, rtol=1e-7)
 
 
+def test_one_importance_sample_has_one_gradient() -> None:
+    """Of drawn functions and of Cholesky factors alike; also of variances that differ from place to place."""
+    layers = _layers((2, 2))
+    layers[0].replace("kernel", kernels.Linear([0.7, 0.4, 0.2]) + kernels.RBF())
+    layers[1].replace("kernel", kernels.Polynomial(2, [0.3, 0.5]) + kernels.RBF())
+    model = _model(layers=layers, K=1)
+    _, *noise = model.draw_noise(N, seed=[0, 1])
+    inputs = tf.constant(np.random.default_rng(0).standard_normal((2, N, D + W)))
+    parts = *layers, model.inducing_posterior
+    sources = [inputs, *(v for part in parts for v in part.trainable_variables)]
+    gradients = []
+    for slopes in (True, False):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            prepared = model._prepare().cast("float64")
+            functions = SharedFunctions(
+                prepared.factors, prepared.moments, 1, JITTER, "float64", slopes
+            )
+            top = walk(layers, functions, inputs, noise)[-1].conditional
+            value = tf.reduce_sum(tf.sin(top.mean) + top.covariance)
+        gradients.append(tape.gradient(value, sources))
+    assert_close(*gradients, rtol=1e-9)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(0, 1000))
 def test_averages_of_importance_samples(K: int, S: int, seed: int) -> None:
@@ -302,6 +326,21 @@ def test_gradients_of_new_draws_are_unbiased(K: int) -> None:
     z = (new[0] - given[0]) / np.hypot(new[1], given[1])
     assert np.sqrt(np.mean(z**2)) < 1.3
     assert np.abs(z).max() < 4.5
+
+
+def test_no_draw_has_a_gradient_where_latent_variables_have_their_posterior() -> None:
+    """All weights are the evidence then, wherever the samples are (Tucker et al. 2019)."""
+    exact = Y / (1.0 + NOISE), np.full((N, W), (NOISE / (1.0 + NOISE)) ** 0.5)
+    for is_double in (True, False):
+        q = gd.posteriors.Latents(*map(tf.Variable, exact))
+        with tf.GradientTape() as tape:
+            passage = ImportanceLatents(q, W, 3, is_double)
+            noise = [np.random.default_rng(0).standard_normal((6, N, W))]
+            w = walk([AppendedLatents(W)], passage, tf.constant(X), noise)[0].sample[..., D:]
+            densities = -0.5 * tf.reduce_sum(tf.square(Y - w), axis=-1) / NOISE
+            value = tf.reduce_sum(passage.log_average(densities))
+        size = max(np.abs(gradient).max() for gradient in tape.gradient(value, list(q)))
+        assert (size < 1e-12) == is_double
 
 
 def test_gradients_of_the_encoder_are_less_noisy_than_those_of_given_draws() -> None:
@@ -476,6 +515,14 @@ def test_covariances_in_single_precision_stay_covariances(size: float) -> None:
         model.compute_dtype = dtype
         bounds.append(model.elbo((inputs, inputs[:, :1]), noise))
     assert_close(bounds[0], bounds[1], rtol=1e-3)
+
+
+def test_latent_variables_start_at_their_prior() -> None:
+    """But for the first weights of the encoder's last layer, which tell points apart."""
+    q = gd.posteriors.EncodedLatents(D, latent_dim=2)
+    q.network.W[-1].assign(np.zeros_like(q.network.W[-1]))
+    mean, scale = q.condition(tf.constant(X), tf.constant(Y))
+    assert_close((mean, scale), (np.zeros((N, 2)), np.ones((N, 2))))
 
 
 def test_a_network_of_ones_own_as_encoder() -> None:

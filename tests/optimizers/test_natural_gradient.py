@@ -231,6 +231,51 @@ def test_clipped_quadratic_is_bounded() -> None:
     assert np.all(np.diff(steps) < 0.0) and steps[-1] < 0.05
 
 
+@pytest.mark.parametrize("part", ["diagonal", "below it", "all"])
+def test_clipped_quadratic_goes_as_far_as_it_may(part: str) -> None:
+    """By the divergence itself: of small steps there is nothing beyond the second order."""
+    size, max_kl = 5, 1e-8
+    g = np.tril(np.random.default_rng(0).standard_normal([size, size]))
+    g = {"diagonal": np.diag(np.diag(g)), "below it": np.tril(g, -1), "all": g}[part]
+    h = clipped_quadratic(g[None], 1.0, np.array([max_kl])).numpy()[0]
+    zeros, identity = np.zeros(size), np.eye(size)
+    np.testing.assert_allclose(kl(zeros, h, zeros, identity), max_kl, rtol=1e-3)
+
+
+def test_every_inducing_output_has_its_share_of_the_trust_region_once() -> None:
+    """Also where several cliques have the output layer's: the whole divergence is the sum of all shares."""
+    q = make_q("stripes-and-arrow", WIDTHS)
+    mean, scale = (np.asarray(part) for part in q.dense())
+    hidden = len(mean) // 5 * 3
+    NaturalGradient(1.0, max_kl=1e-8).minimize(
+        lambda: 1e3 * tf.reduce_sum(tf.square(q.dense()[1][:hidden])), q
+    )
+    changed = kl(mean, np.asarray(q.dense()[1]), mean, scale)
+    np.testing.assert_allclose(changed, 1e-8 * len(mean), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "structure, num_gps", [("mean-field", 4), ("stripes-and-arrow", 3), ("fully-coupled", 5)]
+)
+def test_default_step_of_the_mean_corrects_a_sum_of_gps_once(structure: str, num_gps: int) -> None:
+    """Of a loss that knows their sum alone, where twice the step would not converge."""
+    q = make_q(structure, WIDTHS)
+    size = len(q.dense()[0])
+    M = size // 5
+    one_of_each = np.zeros(size)
+    one_of_each[: num_gps * M : M] = 1.0  # a value of each, hidden ones first
+
+    def loss(mean: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        """KL from N(0, I), and a precise observation of the sum."""
+        of_sum = tf.tensordot(one_of_each, mean, 1), tf.linalg.matvec(scale, one_of_each, True)
+        squares = tf.square(of_sum[0] - 3.0) + tf.reduce_sum(tf.square(of_sum[1]))
+        squares = 1e8 * squares + tf.reduce_sum(mean**2) + tf.reduce_sum(scale**2)
+        return 0.5 * squares - tf.reduce_sum(tf.math.log(tf.linalg.diag_part(scale)))
+
+    NaturalGradient(1.0, max_kl=None).minimize(lambda: loss(*q.dense()), q)
+    np.testing.assert_allclose(one_of_each @ np.asarray(q.dense()[0]), 3.0, rtol=1e-5)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("gamma", [0.1, 1.0])
 def test_no_step_leaves_the_trust_region(structure: str, gamma: float) -> None:

@@ -122,6 +122,24 @@ def test_a_run_goes_on_to_the_same_numbers(tmp_path: object) -> None:
     assert np.abs(run(another, potential, chains(2), 20) - expected).min() > 0
 
 
+def test_averages_are_short_of_what_points_one_way_and_long_of_what_turns() -> None:
+    """At their ends: the last gradient alone, and all of them alike."""
+    sampler, v = SGHMC(burn_in=200), tf.Variable(np.zeros([1, 2]))
+
+    def step(one_way: float, turning: float) -> None:
+        sampler.apply_gradients([(tf.constant([[one_way, turning]], v.dtype), v)])
+
+    for k in range(50):
+        step(3.0, 3.0 * (-1.0) ** k)
+    (slot,) = sampler._slots
+    np.testing.assert_allclose(slot.windows[0, 0], 1.0, rtol=1e-9)
+    np.testing.assert_allclose(slot.means[0], [3.0, 0.0], atol=0.1)
+    assert 45.0 < slot.windows[0, 1] < 51.0
+    for _ in range(12):
+        step(30.0, 3.0)
+    np.testing.assert_allclose(slot.squares[0], [30.0**2, 3.0**2], rtol=0.02)
+
+
 def test_scales_are_frozen_after_burn_in() -> None:
     sampler, v = SGHMC(0.1, burn_in=10), chains(2)
     run(sampler, potential, v, 10)
