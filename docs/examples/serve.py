@@ -19,6 +19,7 @@ def make_server(path: str, port: int = 8000) -> ThreadingHTTPServer:
     :param port: 0 for any that is free.
     """
     model = tf.saved_model.load(path)
+    spec = model.predict.concrete_functions[0].structured_input_signature[0][0]
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -26,9 +27,9 @@ def make_server(path: str, port: int = 8000) -> ThreadingHTTPServer:
                 return self.answer(404, {"error": "expected /predict"})
             try:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                inputs = np.array(request["inputs"], dtype=np.float64)
-                if inputs.ndim != 2 or not np.isfinite(inputs).all():
-                    raise ValueError(f"expected finite [N, D], got shape {list(inputs.shape)}")
+                inputs = np.array(request["inputs"], dtype=spec.dtype.as_numpy_dtype)
+                if not spec.shape.is_compatible_with(inputs.shape) or not np.isfinite(inputs).all():
+                    raise ValueError(f"expected finite {spec.shape}, got shape {inputs.shape}")
                 mean, variance = model.predict(tf.constant(inputs))
             except (KeyError, TypeError, ValueError) as error:
                 return self.answer(400, {"error": f"inputs: {error}"})

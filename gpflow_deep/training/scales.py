@@ -36,7 +36,8 @@ def warn_of_scales(name: str, data: Data, model: gpflow.models.BayesianModel) ->
         warnings.warn(
             f"{'; '.join(found)}: many orders of magnitude from one, where kernels and noise start, "
             "so that training may fail or end worse than the mean. Scale each column, "
-            "(X - X.mean(0)) / X.std(0), and likewise new inputs; gpflow_deep.estimators does it.",
+            "(X - X.mean(0)) / X.std(0) (of a constant one subtract the mean), and likewise new inputs; "
+            "gpflow_deep.estimators does it.",
             stacklevel=4,
         )
 
@@ -56,7 +57,9 @@ def far_columns(array: np.ndarray, name: str) -> list[str]:
     described = []
     for index, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
         far_spread = spread > 0 and not 1 / _FAR <= spread <= _FAR
-        if far_spread or abs(mean) > _FAR * max(spread, 1 / _FAR):
+        # Of a constant column, or a single row, nothing but its distance from zero tells.
+        unit = max(spread, 1 / _FAR) if spread > 0 else 1.0
+        if far_spread or abs(mean) > _FAR * unit:
             described.append(
                 f"column {index} of {name} (mean {mean:.3g}, standard deviation {spread:.3g})"
             )

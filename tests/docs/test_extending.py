@@ -96,6 +96,12 @@ class _Doubling(tf.Module):
         return 2.0 * X, tf.ones_like(X)
 
 
+class _InSinglePrecision(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="inputs")])
+    def predict(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return X[:, :1] - X[:, 1:], tf.ones_like(X[:, :1])
+
+
 @contextmanager
 def _served(model: tf.Module, folder: Path) -> Iterator[str]:
     tf.saved_model.save(model, str(folder))
@@ -144,3 +150,11 @@ def test_server_tells_what_is_wrong_with_a_request(tmp_path: Path) -> None:
             status, answer = _ask(f"{url}/predict", wrong)
             assert status == 400 and answer["error"].startswith("inputs")
         assert _ask(f"{url}/predict", {"inputs": [[1.5]]})[1]["mean"] == [[3.0]]
+        status, answer = _ask(f"{url}/predict", {"inputs": [[1.0, 2.0]]})
+        assert status == 400
+        assert answer["error"] == "inputs: expected finite (None, 1), got shape (1, 2)"
+
+
+def test_served_model_says_its_own_dtype(tmp_path: Path) -> None:
+    with _served(_InSinglePrecision(), tmp_path) as url:
+        assert _ask(f"{url}/predict", {"inputs": [[1.5, 0.25]]})[1]["mean"] == [[1.25]]

@@ -19,6 +19,7 @@ from tests.training.models import Line, make_data, make_svgp, quiet_fit
         (lambda X, Y: (X * [1.0, 1e-6], Y), "column 1 of X of data"),
         (lambda X, Y: (X + [1.7e9, 0.0], Y), r"column 0 of X of data \(mean 1.7e\+09"),
         (lambda X, Y: (X * 1e8, Y), "column 0 of X of data .*; column 1 of X of data"),
+        (lambda X, Y: (X * [0.0, 1.0] - [5e3, 0.0], Y), r"column 0 of X .*deviation 0\): many"),
     ],
 )
 def test_unscaled_columns_are_named_in_one_warning(change: Any, named: str) -> None:
@@ -43,3 +44,4 @@ def test_scaled_data_pass() -> None:
     X, Y = make_data()
     X[:, 0] = 0.1  # a constant column, and ordinary units
     quiet_fit(Line(), (X * [1.0, 50.0] + [0.0, 100.0], Y), steps=1)
+    quiet_fit(Line(), (X[:1] + [3.0, 0.0], Y[:1] + 2.0), steps=1)  # one row alone
