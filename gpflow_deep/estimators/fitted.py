@@ -286,9 +286,6 @@ class FittedModel:
     def _cached(self) -> Any:
         """The predictive posterior, with what does not depend on the inputs computed once."""
         if self._posterior is None:
-            if hasattr(self.model, "num_prediction_samples"):
-                # Densities are those of the mixtures that are shown.
-                self.model.num_prediction_samples = self.settings.test_samples
             self._posterior = self.model.posterior()
         return self._posterior
 

@@ -100,13 +100,18 @@ class AmortizedDeepGP(VariationalDeepGPModel):
         "X: [N, D]",
         "return: [N]",
     )
-    def prior_kl(self, X: InputData, noise: Noise = None) -> tf.Tensor:
+    def prior_kl(self, X: InputData | None = None, noise: Noise = None) -> tf.Tensor:
         """
         KL divergences of each point's inducing outputs from their prior, summed over the layers.
 
         :param X: inputs.
         :param noise: as for :meth:`elbo`.
+        :raises TypeError: without inputs, of which other models' divergences are no function.
         """
+        if X is None:
+            raise TypeError(
+                "X: expected inputs [N, D], as every point has inducing outputs of its own, got None."
+            )
         X = self._as_matrix(X, "X")
         points, _ = self._noise(noise, tf.shape(X)[0], len(self.layers) - 1)
         passage = self._passage(())

@@ -40,7 +40,8 @@ class OrthogonalSVGP(DeepGP):
         the first ones.
     :param num_latent_gps: number of GPs.
     :param mean_function: zero by default.
-    :param settings: ``num_data``, ``predictive_objective``, ``seed`` and ``name`` as for :class:`DeepGP`.
+    :param settings: ``num_data``, ``compute_dtype``, ``predictive_objective``, ``seed`` and ``name`` as for
+        :class:`DeepGP`.
     :raises ValueError: where the two sets have not as many columns, or one alone is to be trained.
     """
 

@@ -63,7 +63,7 @@ class StripesAndArrow(InducingPosterior):
     (stripes), and the output layer's GPs with all GPs (arrow).
 
     Its hidden layers are independent chains of scalars, so that conditioning is elementwise arithmetic:
-    the cost of the small covariances is N tau L^3 instead of N (tau L)^3, and of the order of three
+    the cost of the small covariances is N tau L^3 instead of N (tau L)^3, and that of a step about two
     mean-field steps in all. Where hidden layers differ in width, a stripe runs through the layers that
     have a GP of its index.
 

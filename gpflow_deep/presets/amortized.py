@@ -160,5 +160,6 @@ def solve_gp(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Ort
         Z[half:],
         num_outputs,
         num_data=len(X),
+        compute_dtype=compute_dtype(settings),
         seed=seed,
     )

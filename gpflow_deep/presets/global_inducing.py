@@ -5,14 +5,11 @@ same posterior with inducing inputs of every layer's own.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.models import GlobalInducingDeepGP
 
-from .parts import build_gp_layers, likelihood_and_outputs, pseudo_targets
+from .parts import build_gp_layers, data_for_inducing, likelihood_and_outputs, pseudo_targets
 from .registry import register
 from .settings import Settings
 
@@ -23,15 +20,17 @@ def _model(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int, inducing: str
 ) -> GlobalInducingDeepGP:
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
-    targets = pseudo_targets(Y, num_outputs, settings)
-    U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
-    layers = build_gp_layers(X, num_outputs, replace(settings, num_inducing=len(U0)), seed)
+    layers = build_gp_layers(X, num_outputs, settings, seed)
+    U0, V = None, None
+    if inducing == "global":
+        targets = pseudo_targets(Y, num_outputs, settings)
+        U0, V = data_for_inducing(layers, X, targets, settings, seed)
     return GlobalInducingDeepGP(
         layers,
         likelihood,
-        U0 if inducing == "global" else None,
+        U0,
         inducing=inducing,
-        pseudo_outputs=V if inducing == "global" else None,
+        pseudo_outputs=V,
         num_samples=settings.num_samples,
         num_data=len(X),
         seed=seed,
@@ -42,7 +41,11 @@ def _model(
 def global_inducing(
     X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int
 ) -> GlobalInducingDeepGP:
-    """Inducing inputs at the bottom only, from the training points."""
+    """
+    Inducing inputs at the bottom only, from the training points.
+
+    With their targets: they are drawn at random where others have centres of k-means, which have none.
+    """
     return _model(X, Y, settings, seed, "global")
 
 

@@ -35,7 +35,6 @@ def latent_variable(
         posterior=MeanField(layers, hidden_scale=settings.hidden_scale),
         num_importance_samples=settings.num_samples,
         num_data=len(X),
-        num_prediction_samples=settings.test_samples,
         compute_dtype=compute_dtype(settings),
         seed=seed,
     )

@@ -24,7 +24,6 @@ import numpy as np
 from gpflow.kernels import Kernel
 
 from gpflow_deep import posteriors
-from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers import GPLayer, build_layers
 from gpflow_deep.models import (
     DeepGP,
@@ -38,7 +37,9 @@ from .bayesian_networks import POSTERIORS_IN_WORDS, PRIORS, bayesian_network
 from .fitc_ep import fitc_ep_1, fitc_ep_2, fitc_ep_3, fitc_gp
 from .parts import (
     ard_kernel,
+    build_gp_layers,
     compute_dtype,
+    data_for_inducing,
     kernel_factory,
     learn_noise_slowly,
     likelihood_and_outputs,
@@ -142,16 +143,9 @@ def _ober(X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Global
     """Global inducing points as Ober & Aitchison 2021 ran them, every layer's kernel variance trained."""
     likelihood, num_outputs = likelihood_and_outputs(Y, settings)
     learn_noise_slowly(likelihood, settings)
+    layers = build_gp_layers(X, num_outputs, settings, seed, "rbf", fixed_variance=False)
     targets = pseudo_targets(Y, num_outputs, settings)
-    U0, V = inducing_data(X, targets, settings.num_inducing, seed=seed)
-    layers = build_layers(
-        X,
-        settings.hidden_dims(X.shape[1]),
-        num_outputs,
-        len(U0),
-        kernel_factory=kernel_factory(settings, "rbf", fixed_variance=False),
-        seed=seed,
-    )
+    U0, V = data_for_inducing(layers, X, targets, settings, seed)
     return GlobalInducingDeepGP(
         layers,
         likelihood,

@@ -14,6 +14,7 @@ from gpflow.mean_functions import Constant
 from gpflow.utilities import positive
 from scipy.stats import norm
 
+from gpflow_deep.initialisation import inducing_data
 from gpflow_deep.layers import GPLayer, build_layers
 from gpflow_deep.numerics.bijectors import in_units_of
 
@@ -24,6 +25,7 @@ __all__ = [
     "build_gp_layers",
     "class_frequencies",
     "compute_dtype",
+    "data_for_inducing",
     "initial_noise",
     "kernel_factory",
     "learn_noise_slowly",
@@ -110,6 +112,25 @@ def build_gp_layers(
         latent_dim=latent_dim,
         seed=seed,
     )
+
+
+def data_for_inducing(
+    layers: list[GPLayer], X: np.ndarray, targets: np.ndarray, settings: Settings, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Inducing inputs [M, D] that are training points, with their targets [M, P], where a global inducing
+    posterior starts: at random, or those that the layers have where these are chosen greedily.
+
+    :param layers: made of X by these settings.
+    :param targets: of the functions, [N, P].
+    """
+    if settings.inducing_init == "kmeans":  # centres have no targets
+        return inducing_data(X, targets, settings.num_inducing, seed=seed)
+    # Not needed to use a model that has its inducing inputs, and slow to import.
+    from sklearn.metrics import pairwise_distances_argmin
+
+    rows = pairwise_distances_argmin(layers[0].inducing_variable.Z, X)  # type: ignore[union-attr]
+    return X[rows], targets[rows]
 
 
 def compute_dtype(settings: Settings) -> str | None:

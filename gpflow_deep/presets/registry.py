@@ -57,7 +57,7 @@ class Preset:
     3
 
     :param name: what it is called in commands and tables.
-    :param build: makes it from standardised data.
+    :param builder: makes it from standardised data.
     :param max_layers: more layers than it can have are not asked of it.
     :param defaults: the settings of the paper whose model it is, for one that bears a paper's name.
     :param fixed: settings that the name itself says.
@@ -65,7 +65,7 @@ class Preset:
     """
 
     name: str
-    build: Builder
+    builder: Builder
     max_layers: int | None = None
     defaults: Settings | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Preset:
     @property
     def description(self) -> str:
         """What it is, in a sentence: the first paragraph of the builder's docstring."""
-        documented: Any = self.build
+        documented: Any = self.builder
         while isinstance(documented, partial) and documented.__doc__ == partial.__doc__:
             documented = documented.func
         paragraph = cleandoc(documented.__doc__ or "").partition("\n\n")[0]
@@ -94,6 +94,13 @@ class Preset:
         if self.max_layers is None:
             return settings
         return replace(settings, num_layers=min(settings.num_layers, self.max_layers))
+
+    def build(self, X: np.ndarray, Y: np.ndarray, settings: Settings, seed: int) -> Any:
+        """What the builder makes, with the components of predictions that the settings say."""
+        model = self.builder(X, Y, settings, seed)
+        if hasattr(model, "num_prediction_samples"):
+            model.num_prediction_samples = settings.test_samples
+        return model
 
 
 _MODELS: dict[str, Preset] = {}

@@ -9,12 +9,15 @@ import tensorflow as tf
 from gpflow.likelihoods import (
     Bernoulli,
     Gaussian,
+    HeteroskedasticTFPConditional,
     Likelihood,
     MultiClass,
     Poisson,
     Softmax,
     StudentT,
 )
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from gpflow_deep.likelihoods import (
     MissingOutputs,
@@ -144,6 +147,37 @@ def test_robust_max_by_the_probability_of_the_largest(joint: bool, alpha: float)
     assert (np.abs(tape.gradient(log_Z, mean)).max(axis=1) > 1e-3).all()
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+def test_two_classes_by_draws_are_a_logistic_function_of_a_difference(alpha: float) -> None:
+    rng = np.random.default_rng(1)
+    root, mean = rng.normal(size=(N, 2, 2)), rng.normal(size=(N, 2))
+    V = root @ np.swapaxes(root, 1, 2)
+    difference = mean[:, 1:] - mean[:, :1]
+    variance = (V[:, 0, 0] + V[:, 1, 1] - 2.0 * V[:, 0, 1])[:, None]
+    Y = np.array([[0], [1], [1], [0], [0]])
+    expected = log_normaliser(Bernoulli(tf.sigmoid), X, difference, variance, 1.0 * Y, alpha)
+    noise = quasi_normals(2**13, [2], 0)[0]
+    by_draws = log_normaliser(Softmax(2), X, mean, V, Y, alpha, noise)
+    np.testing.assert_allclose(by_draws, expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("alpha", [0.4, 1.0])
+def test_correlated_mean_and_scale(alpha: float) -> None:
+    """Against the trapezoidal rule over both, the scale given the mean."""
+    rng = np.random.default_rng(1)
+    mean, Y = rng.normal(size=(N, 2)), rng.normal(size=(N, 1))
+    root = 0.5 * np.tril(rng.normal(size=(N, 2, 2)))
+    actual = log_normaliser(
+        HeteroskedasticTFPConditional(), X, mean, root @ np.swapaxes(root, 1, 2), Y, alpha
+    )
+    z = np.linspace(-9.0, 9.0, 361)
+    grid = np.stack(np.meshgrid(z, z), axis=-1)
+    f, g = np.moveaxis(mean + np.einsum("npq,abq->abnp", root, grid), -1, 0)
+    log_p = alpha * norm.logpdf(Y[:, 0], f, np.exp(g)) + norm.logpdf(grid).sum(-1)[..., None]
+    expected = (logsumexp(log_p, axis=(0, 1)) + 2.0 * np.log(z[1] - z[0])) / alpha
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
+
+
 @pytest.mark.parametrize("covariance", [np.ones((2, 2)), np.zeros((2, 2)), np.zeros(2)])
 def test_functions_without_variance_of_their_own(covariance: np.ndarray) -> None:
     """Draws of them have values and gradients: those of one function, and of none at all."""
@@ -173,6 +207,9 @@ def test_classes() -> None:
             for c in range(3)
         ]
         np.testing.assert_allclose(np.exp(log_Z).sum(0), 1.0)
+        # Classes may come as numbers of any type.
+        last = log_normaliser(Softmax(3), X, mean, covariance, np.full([N, 1], 2.0), 1.0, noise)
+        np.testing.assert_array_equal(last, log_Z[2])
     robust = MultiClass(3)
     log_Z = log_normaliser(robust, X, mean, variance, Y)
     np.testing.assert_allclose(log_Z, predict_log_density(robust, X, mean, variance, Y))

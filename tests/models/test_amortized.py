@@ -65,6 +65,12 @@ def test_sites_at_draws_are_draws() -> None:
     assert_close(sites.elbo((X, Y)), sampled.elbo((X, Y), noise=[np.tile(noise, [1, 12, 1])]))
 
 
+def test_sites_start_as_a_standard_normal() -> None:
+    (nodes,) = _sparse(gd.models.DeepSigmaPointProcess, num_sites=256).sites.noise()
+    np.testing.assert_allclose(np.mean(nodes, axis=0), 0.0, atol=0.03)
+    np.testing.assert_allclose(np.cov(nodes[:, 0].numpy().T), np.eye(3), atol=0.1)
+
+
 def test_a_sample_is_its_own_mean_where_there_is_no_variance() -> None:
     """AR1 and AR2 differ in what the networks see, and that is the same for draws of zero."""
     one, two = _model("AR1"), _model("AR2")
@@ -334,6 +340,8 @@ def test_bad_combinations() -> None:
         _model().elbo((X, Y), noise=[np.zeros([6, 12, 3])])
     with pytest.raises(ValueError, match=r"noise: expected tensors of shapes \[S, 12, 3\]"):
         _model("AR2").elbo((X, Y), noise=[np.zeros([6, 11, 3])])
+    with pytest.raises(TypeError, match=r"X: expected inputs \[N, D\], as every point .* got None"):
+        _model().prior_kl()
     with pytest.raises(ValueError, match="inference: expected 'affine' or 'joint'"):
         gd.models.InputDependentSVGP(None, likelihood, 3, 2, inference="both")
     with pytest.raises(ValueError, match=r"orthogonal_inducing_variable: expected \[M2, 2\]"):
