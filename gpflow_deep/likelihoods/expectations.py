@@ -32,13 +32,14 @@ from gpflow.likelihoods.utils import inv_probit
 from .gaussian import has_default_quadrature, has_normal_scale, scale_normaliser
 from .log_probs import (
     inherits,
+    is_ordinal,
     log_probit,
-    ordinal_log_density,
     ordinal_probabilities,
     probit,
     scalar_log_prob,
 )
 from .monte_carlo import drawn_density, drawn_expectation, drawn_moments, takes_draws
+from .ordinal import ordinal_normaliser
 from .quadrature import expectation, log_expectation
 from .robust_max import has_robust_max, largest_moments, largest_normaliser
 
@@ -189,6 +190,8 @@ def each_expectation(
     likelihood: ScalarLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
     """The expected log densities of a scalar likelihood, function by function: [N, P]."""
+    if is_ordinal(likelihood):
+        return ordinal_normaliser(likelihood, Fmu, Fvar, Y, 0.0)
     return expectation(lambda F: scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar)
 
 
@@ -209,9 +212,8 @@ def each_log_density(
             if likelihood.invlink is probit:
                 return log_probit(scaled)
             return tf.math.log(inv_probit(scaled))
-    if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob"):
-        if alpha == 1:
-            return ordinal_log_density(likelihood, Fmu, Y, Fvar)
+    if is_ordinal(likelihood):
+        return ordinal_normaliser(likelihood, Fmu, Fvar, Y, alpha)
     scaled_log_prob = log_expectation(
         lambda F: alpha * scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar
     )

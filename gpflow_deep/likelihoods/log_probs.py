@@ -9,14 +9,17 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 from gpflow.likelihoods import Bernoulli, Likelihood, Ordinal, ScalarLikelihood
-from gpflow.likelihoods.utils import inv_probit
 
 __all__ = [
+    "LEAST_ORDINAL",
+    "MOST_ORDINAL",
     "inherits",
+    "is_ordinal",
     "log_prob",
     "log_probit",
     "ordinal_log_density",
     "ordinal_probabilities",
+    "ordinal_probability",
     "probit",
     "scalar_log_prob",
 ]
@@ -24,8 +27,10 @@ __all__ = [
 
 # From here on the normal distribution function is 0 or 1.
 _FAR = 40.0
-# What GPflow adds to the probability of an observed bin.
-_LEAST_ORDINAL = 1e-6
+# What GPflow adds to the probability of an observed bin, and the most that this may be: GPflow's probit has a
+# distance of 0.001 from 0 and 1.
+LEAST_ORDINAL = 1e-6
+MOST_ORDINAL = 1.0 - 2e-3
 
 
 def probit(x: TensorType) -> tf.Tensor:
@@ -102,43 +107,65 @@ def scalar_log_prob(
         if log_link is not None:
             # Both links are symmetric: 1 - p(f) = p(-f).
             return log_link(tf.where(tf.equal(Y, 1), F, -F))
-    if isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob"):
+    if is_ordinal(likelihood):
         return ordinal_log_density(likelihood, F, Y)
     return likelihood._scalar_log_prob(X, F, Y)
+
+
+def is_ordinal(likelihood: Likelihood) -> bool:
+    """Whether a likelihood has the log density of GPflow's ordinal one."""
+    return isinstance(likelihood, Ordinal) and inherits(likelihood, Ordinal, "_scalar_log_prob")
 
 
 def ordinal_log_density(
     likelihood: Ordinal, F: TensorType, Y: TensorType, variance: TensorType = 0.0
 ) -> tf.Tensor:
     """
-    The log density of bins' numbers under an ordinal likelihood, [..., P].
-
-    :param F: latent functions [..., P], or their means.
-    :param variance: of the latent functions.
+    The log density of bins' numbers under an ordinal likelihood; arguments and shapes as
+    :func:`ordinal_probability`.
     """
-    observed = tf.one_hot(tf.cast(Y, tf.int32), likelihood.num_bins, dtype=F.dtype)
-    p = tf.reduce_sum(ordinal_probabilities(likelihood, F, variance) * observed, axis=-1)
-    return tf.math.log(p + _LEAST_ORDINAL)
+    return tf.math.log(ordinal_probability(likelihood, F, Y, variance) + LEAST_ORDINAL)
+
+
+def ordinal_probability(
+    likelihood: Ordinal, F: TensorType, Y: TensorType, variance: TensorType = 0.0
+) -> tf.Tensor:
+    """
+    The probability of an ordinal likelihood's bin, from 0 to ``MOST_ORDINAL``: GPflow's, without its infinite
+    outer edges, of which TensorFlow's error function makes NaN in double precision. Normal functions widen
+    the bins' normal edges.
+
+    :param F: latent functions [...], or their means.
+    :param Y: numbers of bins, broadcast against ``F``.
+    :param variance: of the latent functions, likewise.
+    """
+    sigma = tf.convert_to_tensor(likelihood.sigma)
+    width = tf.sqrt(tf.square(sigma) + variance)
+    # As far as gradients stay finite.
+    far = [float(np.sqrt(sigma.dtype.max))]
+    edges = tf.constant(np.concatenate([np.negative(far), likelihood.bin_edges, far]), sigma.dtype)
+    bins = tf.cast(Y, tf.int32)
+    low, high = (
+        tf.clip_by_value((tf.gather(edges, index) - F) / width, -_FAR, _FAR)
+        for index in (bins, bins + 1)
+    )
+    # Of a bin and its mirror image the one in the lower tail, which has all of its digits.
+    mirrored = low + high > 0.0
+    low, high = tf.where(mirrored, -high, low), tf.where(mirrored, -low, high)
+    return MOST_ORDINAL * (probit(high) - probit(low))
 
 
 def ordinal_probabilities(
     likelihood: Ordinal, F: TensorType, variance: TensorType = 0.0
 ) -> tf.Tensor:
     """
-    The probabilities of an ordinal likelihood's K bins, [..., P, K]: GPflow's, without its infinite outer
-    edges, of which TensorFlow's error function makes NaN in double precision. Normal functions widen the
-    bins' normal edges.
+    The probabilities of all K bins, [..., P, K].
 
     :param F: latent functions [..., P], or their means.
     :param variance: of the latent functions.
     """
-    sigma = tf.convert_to_tensor(likelihood.sigma)
-    width = tf.sqrt(tf.square(sigma) + variance)[..., None]
-    edges = tf.constant(likelihood.bin_edges, sigma.dtype)  # [K - 1]
-    scaled = (edges - tf.convert_to_tensor(F)[..., None]) / width
-    ends = tf.fill(tf.concat([tf.shape(scaled)[:-1], [1]], axis=0), tf.cast(_FAR, scaled.dtype))
-    cumulative = inv_probit(tf.concat([-ends, tf.clip_by_value(scaled, -_FAR, _FAR), ends], -1))
-    return cumulative[..., 1:] - cumulative[..., :-1]
+    F, variance = (tf.convert_to_tensor(x)[..., None] for x in (F, tf.cast(variance, F.dtype)))
+    return ordinal_probability(likelihood, F, np.arange(likelihood.num_bins), variance)
 
 
 def _log_link(invlink: Callable) -> Callable | None:

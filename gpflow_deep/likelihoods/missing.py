@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -75,33 +76,42 @@ class MissingOutputs(ScalarLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        return predict_mean_and_var(self.likelihood, X, Fmu, Fvar)
+        return _by_rows(partial(predict_mean_and_var, self.likelihood), X, Fmu, Fvar)
 
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return self._of_rows(X, Fmu, Fvar, Y, 0.0)
+        return _by_rows(partial(self._of_rows, alpha=0.0), X, Fmu, Fvar, Y)
 
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return self._of_rows(X, Fmu, Fvar, Y, 1.0)
+        return _by_rows(partial(self._of_rows, alpha=1.0), X, Fmu, Fvar, Y)
 
     def _of_rows(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType, alpha: float
+        self, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor, alpha: float
     ) -> tf.Tensor:
-        """log Z [batch...] of arguments [batch..., ...], as GPflow's likelihoods have them."""
-        X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
-        if Y.shape.rank in (None, 2):
-            return normaliser(self, Query(X, Fmu, Fvar, Y, alpha, None))
-        batch = tf.shape(Y)[:-1]
+        return normaliser(self, Query(X, Fmu, Fvar, Y, alpha, None))
 
-        def rows(x: tf.Tensor) -> tf.Tensor:
-            whole = tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-1:]], 0))
-            return tf.reshape(whole, [-1, x.shape[-1]])
 
-        flat = Query(rows(X), rows(Fmu), rows(Fvar), rows(Y), alpha, None)
-        return tf.reshape(normaliser(self, flat), batch)
+def _by_rows(function: Callable[..., Any], *arguments: TensorType) -> Any:
+    """
+    What a function of rows [N, ...] gives, one tensor [N, ...] or several, for arguments [batch..., ...] that
+    are broadcast against each other, as those of GPflow's likelihoods.
+    """
+    tensors = [tf.convert_to_tensor(x) for x in arguments]
+    if all(x.shape.rank in (None, 2) for x in tensors):
+        return function(*tensors)
+    batch = reduce(tf.broadcast_dynamic_shape, (tf.shape(x)[:-1] for x in tensors))
+
+    def rows(x: tf.Tensor) -> tf.Tensor:
+        whole = tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-1:]], 0))
+        return tf.reshape(whole, [tf.reduce_prod(batch), x.shape[-1]])
+
+    def batches(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, tf.concat([batch, tf.shape(x)[1:]], 0))
+
+    return tf.nest.map_structure(batches, function(*map(rows, tensors)))
 
 
 def _fill(Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -321,6 +321,10 @@ def quantile(
     """
     probabilities = probability_array(levels, "levels")
     means, variances, log_weights = _mixture(means, variances, log_weights)
+    # Components of no weight would only widen the bracket, beyond what bisection can narrow.
+    means, variances, log_weights = (
+        array[log_weights > -np.inf] for array in (means, variances, log_weights)
+    )
     shape = means.shape[1:]
     means, scales = (array.reshape(len(means), -1) for array in (means, np.sqrt(variances)))
     quantiles = [_quantile(float(p), means, scales, log_weights) for p in probabilities]

@@ -14,8 +14,20 @@ _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 # On the scale of normal scores the problem is almost linear: from 3 on nothing changes but in far tails.
 _NEWTON_STEPS = 6
-# Above it TensorFlow's distribution function has lost the digits that a step takes, and the start has them.
-_LARGE = {tf.float32: 1e4, tf.float64: 1e6}
+# Above it TensorFlow's functions lose digits, soon all of those in derivatives by the concentration, and the
+# expansion for large concentrations has them.
+_LARGE = {tf.float32: 200.0, tf.float64: 4000.0}
+_MOST_SCORE = 0.5  # of roots of the concentration, for the expansion
+# Of the quantile: coefficients of powers of the concentration, from 1 by halves down, in the normal score.
+_EXPANSION = (
+    np.poly1d([1.0]),
+    np.poly1d([1.0, 0.0]),
+    np.poly1d([1.0, 0.0, -1.0]) / 3.0,
+    np.poly1d([1.0, 0.0, -7.0, 0.0]) / 36.0,
+    np.poly1d([-3.0, 0.0, -7.0, 0.0, 16.0]) / 810.0,
+    np.poly1d([9.0, 0.0, 256.0, 0.0, -433.0, 0.0]) / 38880.0,
+    np.poly1d([12.0, 0.0, -243.0, 0.0, -923.0, 0.0, 1472.0]) / 204120.0,
+)
 
 
 def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Tensor:
@@ -25,7 +37,8 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
     arguments.
 
     Newton's method on :math:`\Phi^{-1}(P(a, s)) = z` for log s, from the cube of a normal variable (Wilson &
-    Hilferty 1931) or, where that is no start, from the leading term of P at zero or that of 1 - P.
+    Hilferty 1931) or, where that is no start, from the leading term of P at zero or that of 1 - P. For large
+    concentrations it is the expansion of Cornish and Fisher (Goldberg & Levine 1946), with its derivatives.
 
     :param concentration: a > 0, broadcast against ``normals``.
     :param normals: z.
@@ -35,16 +48,20 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
 
     @tf.custom_gradient
     def quantiles(a: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        is_large = (a > _LARGE[z.dtype]) & (tf.abs(z) < _MOST_SCORE * tf.sqrt(a))
+        others = tf.where(is_large, tf.ones_like(a), a)
         # Next to nothing is not nothing, which has neither logarithm nor root.
-        values = tf.maximum(tf.exp(_log_quantiles(a, z)), _least(z.dtype))
+        values = tf.maximum(tf.exp(_log_quantiles(others, z)), _least(z.dtype))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            log_density = _log_density(a, values)
-            d_a = -tf.raw_ops.IgammaGradA(a=a, x=values) * tf.exp(-log_density)
+            log_density = _log_density(others, values)
+            d_a = -tf.raw_ops.IgammaGradA(a=others, x=values) * tf.exp(-log_density)
             d_z = tf.exp(-0.5 * tf.square(z) - _LOG_SQRT_2PI - log_density)
+            _, *of_large = _expansion(a, z)
+            d_a, d_z = (tf.where(is_large, *pair) for pair in zip(of_large, (d_a, d_z)))
             return upstream * d_a, upstream * d_z
 
-        return values, gradient
+        return tf.where(is_large, _expansion(a, z)[0], values), gradient
 
     return quantiles(tf.broadcast_to(concentration, shape), tf.broadcast_to(normals, shape))
 
@@ -52,6 +69,24 @@ def gammas_from_normals(concentration: tf.Tensor, normals: TensorType) -> tf.Ten
 def _least(dtype: tf.DType) -> float:
     """The smallest number of full precision."""
     return float(np.finfo(dtype.as_numpy_dtype).tiny)
+
+
+def _expansion(a: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The quantile for a large concentration, and its derivatives in concentration and score."""
+    value, by_a, by_z = (tf.zeros_like(a) for _ in range(3))
+    for k, polynomial in enumerate(_EXPANSION):
+        power = 1.0 - 0.5 * k
+        value += _horner(polynomial, z) * a**power
+        by_a += _horner(polynomial, z) * power * a ** (power - 1.0)
+        by_z += _horner(polynomial.deriv(), z) * a**power
+    return value, by_a, by_z
+
+
+def _horner(polynomial: np.poly1d, z: tf.Tensor) -> tf.Tensor:
+    value = tf.zeros_like(z)
+    for coefficient in polynomial.coeffs:
+        value = value * z + coefficient
+    return value
 
 
 def _log_density(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
@@ -76,8 +111,7 @@ def _log_quantiles(a: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
         log_slope = _log_density(a, x) + log_x + 0.5 * tf.square(score) + _LOG_SQRT_2PI
         step = tf.clip_by_value((score - z) * tf.exp(-log_slope), -1.0, 1.0)
         # Where x is next to nothing the leading term is all that there is.
-        can = (x > _least(x.dtype)) & (a < _LARGE[x.dtype])
-        log_x = tf.where(can, log_x - step, log_x)
+        log_x = tf.where(x > _least(x.dtype), log_x - step, log_x)
     return log_x
 
 

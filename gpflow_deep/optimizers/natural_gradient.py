@@ -76,7 +76,8 @@ class NaturalGradient(tf.Module):
         their number it converges where the loss is quadratic, and 1 by it is the bound.
     :param max_kl: trust region of posteriors over more than one layer, whose loss is not convex: how many
         nats, on average over the inducing outputs, a step may change q by through its covariance, and as many
-        through its mean. None: no limit.
+        through its mean. The divergence through the covariance is kept to second order: of longer steps that
+        are cut to the limit it may be some percent above. None: no limit.
     """
 
     def __init__(

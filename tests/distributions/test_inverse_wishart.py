@@ -45,6 +45,28 @@ def test_gammas_have_the_derivatives_of_the_quantiles(concentration: float, norm
     _assert_slopes(lambda a, z: float(gammas_from_normals(a, z)), [a, z], slopes)
 
 
+@pytest.mark.parametrize("dtype, rtol", [(tf.float64, 1e-6), (tf.float32, 1e-4)])
+def test_gammas_of_many_have_the_derivatives_of_the_quantiles(dtype: tf.DType, rtol: float) -> None:
+    """By differences; on both sides of where an expansion takes over."""
+    numbers = np.r_[150.0, 250.0, 3e3, 6e3, np.geomspace(1e4, 1e8, 5)]
+    c, score = (x.ravel() for x in np.meshgrid(numbers, [-4.0, -1.0, -0.1, 0.1, 1.0, 4.0]))
+    a, z = (tf.constant(x, dtype) for x in (c, score))
+    with tf.GradientTape() as tape:
+        tape.watch([a, z])
+        values = gammas_from_normals(a, z)
+    by_a, by_z = tape.gradient(values, [a, z])
+
+    def quantiles(c: np.ndarray, z: np.ndarray) -> np.ndarray:
+        tails = stats.norm.cdf(-np.abs(z))
+        return np.where(z < 0.0, stats.gamma.ppf(tails, c), stats.gamma.isf(tails, c))
+
+    np.testing.assert_allclose(values, quantiles(c, score), rtol=rtol)
+    ends = (quantiles(c * (1.0 + step), score) for step in (1e-3, -1e-3))
+    np.testing.assert_allclose(by_a, np.subtract(*ends) / (2e-3 * c), rtol=rtol)
+    ends = (quantiles(c, score + step) for step in (1e-2, -1e-2))
+    np.testing.assert_allclose(by_z, np.subtract(*ends) / 2e-2, rtol=rtol)
+
+
 def test_gammas_in_single_precision() -> None:
     z = np.linspace(-4.0, 4.0, 20)
     single = gammas_from_normals(tf.constant(3.2), tf.constant(z, tf.float32))

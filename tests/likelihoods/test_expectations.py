@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Callable[[], ScalarLikelihood], float, float, float, floa
     "narrow student-t far": (lambda: StudentT(0.02), 5.0, 5.0, 0.02, 2e-3),
     "beta": (Beta, 0.9, 0.0, 1.0, 0.05),
     "poisson": (lambda: Poisson(invlink=softplus), 5.0, 5.0, 1.0, 1e-5),
-    "ordinal": (lambda: Ordinal(np.array([-1.0, 0.0, 1.5])), 2.0, 0.7, 1.0, 0.3),
+    "ordinal": (lambda: Ordinal(np.array([-1.0, 0.0, 1.5])), 2.0, 0.7, 1.0, 1e-5),
     "gamma": (lambda: Gamma(invlink=softplus, shape=2.0), 3.0, 1.5, 1.0, 1e-5),
     "exponential": (lambda: Exponential(invlink=softplus), 3.0, 1.5, 1.0, 1e-5),
     "laplace": (Laplace, 0.3, 0.3, 1e-3, 0.02),

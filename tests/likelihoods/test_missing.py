@@ -19,6 +19,7 @@ from gpflow.likelihoods import (
     SwitchedLikelihood,
 )
 
+import gpflow_deep as gd
 from gpflow_deep.likelihoods import MissingOutputs, log_normaliser, probit
 from tests.models.contract import X, make_model
 
@@ -146,6 +147,44 @@ def test_batches_are_rows(inner: ScalarLikelihood, batch: tuple[int, ...]) -> No
         expected = getattr(likelihood, method)(*map(tf.constant, flat))
         np.testing.assert_allclose(whole, np.reshape(expected, batch), rtol=1e-12)
         assert np.isfinite(whole).all()
+
+
+METHODS = {
+    "log_prob": "XFY",
+    "conditional_mean": "XF",
+    "conditional_variance": "XF",
+    "predict_mean_and_var": "XFV",
+    "variational_expectations": "XFVY",
+    "predict_log_density": "XFVY",
+}
+# Of X, the latent functions, their variances and Y. Those as large as rows or outputs hide mistakes.
+BATCHES = [
+    [(3,), (3, 3), (3, 3), (3,)],
+    [(2,), (5, 2), (5, 2), (2,)],
+    [(1,), (5, 1), (5, 1), (1,)],
+    [(1, 2), (5, 2), (5, 2), (1, 2)],
+    [(2,), (2,), (1, 2), (5, 2)],
+]
+
+
+@pytest.mark.parametrize("name", ["gaussian of inputs", "student-t", "own"])
+@pytest.mark.parametrize("method", METHODS)
+def test_arguments_are_broadcast(method: str, name: str) -> None:
+    """As GPflow's likelihoods do it: to what the base says of all rows, where nothing is missing."""
+    base, rng, P = CASES[name](), np.random.default_rng(0), 3
+    for batches in BATCHES:
+        sizes = zip("XFVY", batches, (1, P, P, P))
+        given = {key: rng.uniform(0.5, 1.5, [*b, columns]) for key, b, columns in sizes}
+        arguments = [given[key] for key in METHODS[method]]
+        batch = np.broadcast_shapes(*(x.shape[:-1] for x in arguments))
+        whole = [np.broadcast_to(x, [*batch, x.shape[-1]]) for x in arguments]
+        rows = [x.reshape(-1, x.shape[-1]) for x in whole]
+        actual = getattr(MissingOutputs(base), method)(*arguments)
+        ours = getattr(gd.likelihoods, method, None)
+        expected = ours(base, *rows) if ours else getattr(base, method)(*rows)
+        for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
+            assert one.shape[: len(batch)] == batch
+            np.testing.assert_allclose(one, np.reshape(other, one.shape), rtol=1e-10)
 
 
 @pytest.mark.parametrize("wrong", [Softmax(3), SwitchedLikelihood([Gaussian()]), "gaussian"])

@@ -187,6 +187,15 @@ def test_quantile_inverts_pit(level: float) -> None:
     np.testing.assert_allclose(metrics.pit(value, *mixture), level, rtol=1e-9)
 
 
+@pytest.mark.parametrize("far", [5.0, 1e8, 1e300, -1e300])
+def test_quantiles_know_nothing_of_components_without_weight(far: float) -> None:
+    levels, half = [0.01, 0.5, 0.9], np.log(0.5)
+    means, variances = np.array([0.0, far, 1.0])[:, None, None], np.ones([3, 1, 1])
+    of_three = metrics.quantile(levels, means, variances, [half, -np.inf, half])
+    of_two = metrics.quantile(levels, means[::2], variances[::2], [half, half])
+    np.testing.assert_array_equal(of_three, of_two)
+
+
 def test_coverage_agrees_with_the_interval_of_the_quantiles() -> None:
     Y, mixture = _mixture(seed=8, N=200)
     low, high = metrics.quantile([0.1, 0.9], *mixture)
