@@ -24,6 +24,7 @@ from sklearn.datasets import load_sample_image
 from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor
 from gpflow_deep.plotting import plot_calibration
+from gpflow_deep.validation.files import check_writable
 
 __all__ = ["run_demo"]
 
@@ -51,8 +52,10 @@ def run_demo(
     :param progress: whether to show a progress bar for each fit.
     :param echo: takes the lines to print.
     :return: a row of the table for each model.
+    :raises OSError: where `output` cannot be written to: before any training.
     """
     output = Path(output)
+    check_writable(output)
     output.mkdir(parents=True, exist_ok=True)
     options = dict(
         steps=_QUICK_STEPS if quick else _STEPS,

@@ -19,7 +19,7 @@ from .cells import Notation, found_numbers, is_binary, is_missing, numbers
 from .columns import MOSTLY, Recipe, is_text, numbered, row_number
 from .tables import listed
 
-__all__ = ["FittedTable", "Task", "fit_table", "predict_table", "task_of"]
+__all__ = ["FittedTable", "Task", "fit_table", "predict_table", "probability_name", "task_of"]
 
 _FEW_VALUES = 10  # so many whole numbers, at most, are taken for classes
 _FAR = 0.1  # of a column's range beyond its ends: what is further out is far from the training data
@@ -290,7 +290,7 @@ def predict_table(
             probabilities = fitted.estimator.predict_proba(inputs)
             classes = fitted.estimator.classes_
             columns["class"] = classes[np.argmax(probabilities, axis=1)]
-            columns |= {f"p({c})": probabilities[:, j] for j, c in enumerate(classes)}
+            columns |= {probability_name(c): probabilities[:, j] for j, c in enumerate(classes)}
         else:
             mean, sd, values = fitted.estimator.predict_summary(inputs, quantiles)
             columns |= {"mean": mean, "sd": sd}
@@ -299,6 +299,11 @@ def predict_table(
             beside: part[name].to_numpy() for name, beside in _names_beside(keep, columns).items()
         }
         yield pd.DataFrame(kept | columns), fitted.far(given.to_numpy())
+
+
+def probability_name(label: Any) -> str:
+    """Of the column of a class's probabilities."""
+    return f"p({label})"
 
 
 def _names_beside(keep: Iterable[str], predicted: Collection[str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
-__all__ = ["checkpoints_of", "given_options"]
+from .signals import Ended
+
+__all__ = ["checkpoints_of", "given_options", "going_on_later"]
 
 _RECORD = "options.json"
 _DATA, _VERSION = "DATA", "version"
@@ -109,6 +111,25 @@ def checkpoints_of(
                 path.rmdir()
 
 
+@contextmanager
+def going_on_later(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """
+    After Ctrl-C or a signal, say what becomes of the work.
+
+    :param folder: of the checkpoints of a fit.
+    :param tell: takes a line for the user.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Ended):
+        with suppress(OSError):  # the terminal may be gone
+            if any(map(_has_checkpoints, folder.glob("*"))):
+                tell("\nInterrupted. The same command goes on from the last checkpoint.")
+            else:
+                tell("\nInterrupted before the first checkpoint. The same command begins anew.")
+        raise
+
+
 def _differences(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
     """For the user."""
     if before is None:
@@ -153,8 +174,8 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _has_checkpoints(run: Path) -> bool:
-    """Else it was refused, or interrupted before the first."""
-    return any(run.glob("step-*"))
+    """Else it was refused, or interrupted before the first was whole."""
+    return any(path.suffix != ".partial" for path in run.glob("step-*"))
 
 
 def _remove(folder: Path) -> None:

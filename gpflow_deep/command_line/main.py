@@ -6,16 +6,16 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gpflow_deep.command_line.interrupted import checkpoints_of, given_options
+from gpflow_deep.command_line.interrupted import checkpoints_of, given_options, going_on_later
 from gpflow_deep.command_line.pipes import readable
-from gpflow_deep.command_line.signals import Ended, ended_by_signals
+from gpflow_deep.command_line.signals import ended_by_signals
 from gpflow_deep.command_line.studies import benchmark, report
 from gpflow_deep.numerics.quiet import import_tensorflow
 
@@ -159,7 +159,7 @@ def fit(
         _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
         checkpoints = output / _CHECKPOINTS
         held = checkpoints_of(checkpoints, given, overwrite=overwrite, tell=_tell)
-        with _going_on_later(checkpoints), held:
+        with going_on_later(checkpoints, _tell), held:
             fitted = fit_table(
                 table,
                 target,
@@ -220,54 +220,44 @@ def predict(
         from gpflow_deep.command_line.fitting import FittedTable, predict_table
         from gpflow_deep.command_line.scoring import Scores
         from gpflow_deep.command_line.tables import read_table, require, stream_table
-        from gpflow_deep.validation.files import check_writable
+        from gpflow_deep.validation.files import check_file, check_writable, written_whole
 
         if output != "-":
-            check_writable(Path(output).parent)
+            check_file(Path(output))
+        if plots:
+            check_writable(plots)
         fitted = FittedTable.load(folder / _FIT)
         parts = stream_table(new, separator, encoding)
         first = next(parts)
         require(first, [*keep, *([fitted.target] if plots else [])], new)
-        if output != "-":
-            Path(output).parent.mkdir(parents=True, exist_ok=True)
-        from itertools import chain
+        from itertools import chain, tee
 
         from tqdm import tqdm
 
         scores = Scores(fitted) if fitted.target in first.columns else None
-
-        num_lines = 0
+        num_lines = num_rows = num_far = 0
         filled: Counter[str] = Counter()
         unseen: Counter[str] = Counter()
         examples: dict[str, str] = {}
-
-        def scored(tables: Iterable[Any]) -> Iterator[Any]:
-            nonlocal num_lines
-            for table in tables:
-                num_lines = int(table.index[-1]) + 1
+        tables, again = tee(chain([first], parts))
+        found = predict_table(fitted, tables, levels, keep)
+        standard = nullcontext(sys.stdout.buffer)
+        with (
+            standard if output == "-" else written_whole(Path(output)) as file,
+            tqdm(unit="row", disable=output == "-") as bar,
+        ):
+            for (predicted, far), table in zip(found, again, strict=True):
+                predicted.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")
                 for name, where in fitted.recipe.unexpected(table).items():
                     filled[name] += int(where.sum())
                 for name, cells in fitted.recipe.unseen(table).items():
                     unseen[name] += len(cells)
                     examples.setdefault(name, shortened(cells.iloc[0]))
                 if scores is not None:
-                    scores.add(table)
-                yield table
-
-        num_rows = num_far = 0
-        # A name of its own: another could be that of NEW.
-        partial = output if output == "-" else f"{output}.{os.getpid()}.partial"
-        with (
-            nullcontext() if output == "-" else _removed_on_failure(Path(partial)),
-            click.open_file(partial, "w", encoding="utf-8") as file,
-            tqdm(unit="row", disable=output == "-") as bar,
-        ):
-            for table, far in predict_table(fitted, scored(chain([first], parts)), levels, keep):
-                table.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")
+                    scores.add(table, predicted)
+                num_lines = int(table.index[-1]) + 1
                 num_rows, num_far = num_rows + len(table), num_far + int(far.sum())
                 bar.update(len(table))
-        if output != "-":
-            Path(partial).replace(output)
         if num_lines > num_rows:
             _tell(
                 f"Warning: {num_lines - num_rows} blank rows among the others have no prediction."
@@ -346,29 +336,6 @@ def _tell(*messages: str) -> None:
     """To standard error: standard output is for predictions."""
     for message in messages:
         click.echo(message, err=True)
-
-
-@contextmanager
-def _removed_on_failure(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _going_on_later(checkpoints: Path) -> Iterator[None]:
-    """After Ctrl-C or a signal, say what becomes of the work."""
-    try:
-        yield
-    except (KeyboardInterrupt, Ended):
-        with suppress(OSError):  # the terminal may be gone
-            if any(checkpoints.glob("*/step-*")):
-                _tell("\nInterrupted. The same command goes on from the last checkpoint.")
-            else:
-                _tell("\nInterrupted before the first checkpoint. The same command begins anew.")
-        raise
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from gpflow_deep import metrics
 
 from .cells import is_missing
 from .columns import row_number
-from .fitting import FittedTable
+from .fitting import FittedTable, probability_name
 
 __all__ = ["Scores", "known_targets"]
 
@@ -41,8 +41,13 @@ class Scores:
         #: Targets that the fit can say nothing of, and the first of them.
         self._num_strange, self._strange = 0, ""
 
-    def add(self, table: pd.DataFrame) -> None:
-        """Score the rows of a part."""
+    def add(self, table: pd.DataFrame, predicted: pd.DataFrame) -> None:
+        """
+        Score the rows of a part.
+
+        :param table: the part.
+        :param predicted: what `predict_table` made of it.
+        """
         cells = table[self._fitted.target]
         known = known_targets(self._fitted, cells)
         strange = ~known & ~is_missing(cells).to_numpy()
@@ -52,9 +57,13 @@ class Scores:
         self._num_strange += int(strange.sum())
         if not known.any():
             return
-        inputs = self._fitted.clipped(self._fitted.recipe.inputs(table[known]))
         y = self._fitted.task.targets(cells[known])
-        for name, value in self._means(inputs, y).items():
+        if self._is_regression:
+            inputs = self._fitted.clipped(self._fitted.recipe.inputs(table[known]))
+            means = self._of_numbers(inputs, y)
+        else:
+            means = self._of_classes(predicted[known], y)
+        for name, value in means.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value) * len(y)
         self._num_rows += len(y)
 
@@ -82,16 +91,19 @@ class Scores:
     def _is_regression(self) -> bool:
         return self._fitted.task.name == "regression"
 
-    def _means(self, inputs: pd.DataFrame, y: np.ndarray) -> dict[str, float]:
+    def _of_classes(self, predicted: pd.DataFrame, y: np.ndarray) -> dict[str, float]:
+        labels = self._fitted.estimator.classes_
+        probabilities = predicted[[probability_name(label) for label in labels]].to_numpy()
+        classes = np.argmax(y[:, None] == labels, axis=1)
+        return {
+            "accuracy": metrics.accuracy(classes, probabilities),
+            "log loss": metrics.log_loss(classes, probabilities),
+            "Brier score": metrics.brier_score(classes, probabilities),
+        }
+
+    def _of_numbers(self, inputs: pd.DataFrame, y: np.ndarray) -> dict[str, float]:
+        """By whole distributions, of which predictions have but the moments."""
         estimator = self._fitted.estimator
-        if not self._is_regression:
-            probabilities = estimator.predict_proba(inputs)
-            classes = np.argmax(y[:, None] == estimator.classes_, axis=1)
-            return {
-                "accuracy": metrics.accuracy(classes, probabilities),
-                "log loss": metrics.log_loss(classes, probabilities),
-                "Brier score": metrics.brier_score(classes, probabilities),
-            }
         mixture = estimator.predict_mixture(inputs)
         mean, _ = metrics.mixture_moments(*mixture)
         Y = y[:, None]

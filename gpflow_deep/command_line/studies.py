@@ -28,9 +28,9 @@ class _Splits(click.ParamType):
             return value
         numbers: list[int] = []
         for part in value.split(","):
-            first, _, last = part.strip().partition("-")
+            first, dash, last = part.strip().partition("-")
             try:
-                begin, end = int(first), int(last or first)
+                begin, end = int(first), int(last if dash else first)
             except ValueError:
                 self.fail(
                     f"expected numbers and ranges such as 0,2,5-7, got {value!r}.", param, ctx
@@ -85,7 +85,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     help="GP layers, the output layer included; repeatable.  [default: the model's own, or 2]",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all draws."
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of all draws."
 )
 @click.option(
     "--output",

@@ -9,7 +9,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -169,13 +169,32 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
         raise ValueError(
             f"{path}: expected text in {found.encoding}, got {error}. Name the encoding (--encoding)."
         ) from error
-    except pd.errors.ParserWarning as error:
-        raise ValueError(
-            f"{path}: expected as many cells in each row as in the line of names, got more in the first row"
-            " (a comma in a number or at the end? row numbers without a name?)."
-        ) from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
-        raise ValueError(f"{path}: expected a CSV file: {error}") from error
+    except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
+        told = _too_long(path, found, above, len(names)) or _said(error)
+        raise ValueError(f"{path}: {told}") from error
+    except (pd.errors.EmptyDataError, csv.Error) as error:
+        raise ValueError(f"{path}: {_said(error)}") from error
+
+
+def _too_long(path: Path, found: Format, above: int, num_names: int) -> str:
+    """What is wrong with the first row of more cells than names, which so many lines are above."""
+    with _opened(path, found.encoding) as file, suppress(csv.Error):
+        lines = islice(file, above, None)
+        rows = csv.reader(lines, delimiter=found.separator, skipinitialspace=True)
+        for row in rows:
+            if len(row) > num_names:
+                return (
+                    f"expected as many cells in each row as in the line of names (line {above + 1}:"
+                    f" {num_names}), got {len(row)} in line {above + rows.line_num} (a title or comments"
+                    f" above the names, to be removed? {found.separator!r} in a number or at the end? row"
+                    " numbers without a name?)."
+                )
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """By those who read CSV."""
+    return f"expected a CSV file: {str(error).rpartition('C error: ')[2].strip()}."
 
 
 def _as_long_as_the_names(reader: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -9,26 +9,47 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["check_writable", "written_whole"]
+__all__ = ["check_file", "check_writable", "written_whole"]
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """
-    A file to write to, which has its name once all of it is on the disk: a kill leaves none by halves.
+    A file to write to, which has its name once all of it is on the disk: a kill leaves none by halves. A link
+    stays one: it is what it leads to that is written. Pipes, devices and the like are written to as they are.
 
     :param path: of the file; folders are made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    whole = _replaceable(path)
+    if whole is None:
+        with path.open("wb") as file:
+            yield file
+        return
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    partial = whole.with_name(f"{whole.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        partial.replace(whole)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """
+    Check, before the work, that `written_whole` can write a file. A pipe is not opened: its reader would take
+    that for the end.
+
+    :param path: of the file; it need not exist.
+    :raises OSError: where it cannot.
+    """
+    whole = _replaceable(path)
+    if whole is not None:
+        check_writable(whole.parent)
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(f"{path}: expected a file that can be written to.")
 
 
 def check_writable(folder: Path) -> None:
@@ -51,3 +72,12 @@ def check_writable(folder: Path) -> None:
                 pass
     except OSError as error:
         raise type(error)(f"{folder}: expected a folder that can be written to: {error}") from error
+
+
+def _replaceable(path: Path) -> Path | None:
+    """
+    The file that a name stands for, links followed, whether it is there or not; ``None`` for what is there
+    and cannot be replaced, as it is no file or, open elsewhere, has no name any more.
+    """
+    file = os.path.realpath(path)
+    return Path(file) if os.path.isfile(file) or not os.path.exists(path) else None

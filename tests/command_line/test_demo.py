@@ -22,3 +22,11 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("Your own table" in line for line in lines)
     for name in ("regression.png", "classification.png"):
         assert image.imread(tmp_path / "out" / name).std() > 0.05
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder where nobody can write")
+def test_a_folder_that_cannot_be_written_is_told_first() -> None:
+    lines: list[str] = []
+    with pytest.raises(OSError, match="^/proc/self: expected a folder that can be written to"):
+        demo.run_demo("/proc/self", quick=True, progress=False, echo=lines.append)
+    assert not lines

@@ -151,20 +151,27 @@ def test_what_an_earlier_version_left(tmp_path: Path, restored: list[bool]) -> N
     assert _fit(tmp_path).exit_code == 0 and restored == [False, True]
 
 
-@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("Checkpoints.save", OSError("No space left on device")),
+        ("Checkpoints.save", KeyboardInterrupt()),
+        ("_flush", KeyboardInterrupt()),  # half of it is written
+    ],
+)
 def test_a_fit_that_had_no_checkpoint_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
 ) -> None:
     """What comes after it is not told of another fit."""
     folder = tmp_path / "my fit"
     folder.mkdir()
     _data(folder)
 
-    def failing(self: Checkpoints, *arguments: object) -> None:
+    def failing(*arguments: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", failing)
+        patch.setattr(f"gpflow_deep.training.checkpoints.{where}", failing)
         result = _fit(folder)
     assert result.exit_code != 0
     begins_anew = "The same command begins anew" in result.stderr
