@@ -21,6 +21,8 @@ __all__ = ["Warping", "choose_warping"]
 
 _CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
 _STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
+# Of targets over decades the largest alone decide the standard deviation: there widths go on in such steps.
+_NARROWER, _MANY, _FEW = 10.0**-0.5, 1 / 3, 0.05  # shares of the targets
 _ROWS, _FEW_ROWS = 400, 200
 _SHORT = 30.0  # seconds that leave time for few rows only
 _LEAST_GAIN = 0.15  # nats a row; a tenth of a nat was as often a loss on other rows
@@ -28,13 +30,14 @@ _REFITS = 2
 # A standard normal as normals of deviation `_PART` about a grid of `_SPACING`: to 1e-4 of its density.
 _SPACING, _PART, _REACH = 0.5, 0.35, 9
 _NODES, _DEGREE = 64, 24
-_LEAST_DEVIATION = 1e-9  # of the range, of what is beyond it
+_LEAST_DEVIATION = 1e-9  # of the size of targets, of what is beyond the limits
 
 
 class Warping(NamedTuple):
     r"""
     :math:`w = b \sinh^{-1}((y - a) / b)`: as y near a, as its logarithm far from it, on either side (Johnson
-    1949). About the least target it is the logarithm of a shifted target, about the median it shortens tails.
+    1949). About the least target it is the logarithm of a shifted target, about the greatest one that of what
+    is missing to it, about the median it shortens tails.
     """
 
     centre: float  # a
@@ -100,7 +103,7 @@ class Warping(NamedTuple):
         variance = sum(
             w * np.square(value - mean) for w, value in zip(node_weights, values, strict=True)
         )
-        least = (_LEAST_DEVIATION * (self.high - self.low)) ** 2
+        least = np.square(_LEAST_DEVIATION * np.hypot(self.width, mean - self.centre))
         weights = np.concatenate([log_weights + log_share for log_share in log_shares])
         return mean, np.maximum(variance, least), weights
 
@@ -144,11 +147,28 @@ def _warpings(Y: np.ndarray, rounding_variance: float) -> list[Warping]:
     """Of rounded targets none so narrow that a single value stands apart from its neighbours."""
     low, high = float(Y.min()), float(Y.max())
     centres = sorted(set(np.quantile(Y, _CENTRES).tolist()))
-    widths = [
-        width for c in _STEEPNESS if (width := float(Y.std()) / c) ** 2 > 12.0 * rounding_variance
-    ]
     limits = 2.0 * low - high, 2.0 * high - low
-    return [Warping(a, width, *limits) for a in centres for width in widths]
+    return [
+        Warping(a, width, *limits)
+        for a in centres
+        for width in _widths(Y, a)
+        if width**2 > 12.0 * rounding_variance
+    ]
+
+
+def _widths(Y: np.ndarray, centre: float) -> list[float]:
+    """
+    The standard deviation over some numbers. Where a third of the targets are nearer to the centre than the
+    least of these, as where they are of one sign, or of both, and of sizes over more than three decades, the
+    widths go on until only a twentieth are nearer. They do not where a twentieth are the centre itself, such
+    as zeros among positive targets: all widths would be too large, and a spike there have endless evidence.
+    """
+    widths = [float(Y.std()) / c for c in _STEEPNESS]
+    few, many = np.quantile(np.abs(Y - centre), (_FEW, _MANY)).tolist()
+    if 0.0 < few and many < widths[-1]:
+        while few < widths[-1]:
+            widths.append(_NARROWER * widths[-1])
+    return widths
 
 
 def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:

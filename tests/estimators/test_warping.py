@@ -28,8 +28,21 @@ def _skewed(num_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, np.exp(1.5 * np.sin(X[:, 0]) + 0.3 * rng.normal(size=num_rows))
 
 
+def _over_decades(num_rows: int, decades: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, logarithms of targets, which are linear, and these given the inputs in log density."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(num_rows, 2))
+    law = stats.norm(0.5 * decades * np.log(10) * X[:, 0], 0.5)
+    logarithms = law.rvs(random_state=rng)
+    return X, logarithms, law.logpdf(logarithms) - logarithms
+
+
 def _rows(X: np.ndarray, y: np.ndarray) -> Rows:
     return Rows(X, y[:, None], np.ones(len(X)))
+
+
+def _share_nearer(found: Warping, y: np.ndarray) -> float:
+    return float(np.mean(np.abs(y - found.centre) < found.width))
 
 
 @given(_warpings, _numbers, _numbers)
@@ -116,6 +129,70 @@ def test_of_rounded_targets_no_value_stands_apart() -> None:
     whole = np.round(20.0 * y)
     found = choose_warping(_rows(X, whole), seed=0)
     assert found is not None and found.width > 1.0
+
+
+@given(st.integers(0, 99), st.floats(0.5, 12.0), st.sampled_from([1.0, -1.0, 1e-6, -1e6]))
+@settings(max_examples=50, deadline=None)
+def test_widths_reach_the_least_of_targets_over_decades(
+    seed: int, decades: float, factor: float
+) -> None:
+    y = factor * 10.0 ** np.random.default_rng(seed).uniform(0.0, decades, size=200)
+    deviations = [y.std() / c for c in warping._STEEPNESS]
+    for centre in np.quantile(y, warping._CENTRES):
+        away = np.abs(y - centre)
+        widths = warping._widths(y, centre)
+        assert widths[: len(deviations)] == deviations
+        if np.mean(away < deviations[-1]) < 0.3:
+            assert len(widths) == len(deviations)
+        elif np.mean(away < deviations[-1]) > 0.35:
+            assert np.mean(away < widths[-1]) <= 0.05 < np.mean(away < 4.0 * widths[-1])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda rng: rng.normal(size=400),
+        lambda rng: rng.exponential(size=400),
+        lambda rng: rng.standard_t(2, size=400),
+        lambda rng: np.exp(1.5 * rng.normal(size=400)),  # over three decades
+        # Many zeros: the only width that half of the targets are not nearer to them than is none.
+        lambda rng: np.exp(9.0 * rng.uniform(-1, 1, 400)) * (rng.uniform(size=400) < 0.5),
+    ],
+)
+def test_other_targets_have_the_same_few_widths(made: Any) -> None:
+    y = made(np.random.default_rng(0))
+    assert warping._widths(y, y.min()) == [y.std() / c for c in warping._STEEPNESS]
+
+
+@pytest.mark.parametrize("kind", ["few decades", "negative", "zeros", "both signs"])
+def test_over_decades_it_is_the_logarithm(kind: str) -> None:
+    X, logarithms, _ = _over_decades(100, 4.0 if kind == "few decades" else 10.0)
+    y = np.exp(logarithms)
+    if kind == "negative":
+        y = -y
+    elif kind == "zeros":
+        y[np.argsort(y)[:3]] = 0.0
+    elif kind == "both signs":
+        y[X[:, 1] > 0] *= -1.0
+    found = choose_warping(_rows(X, y), seed=0)
+    assert found is not None and _share_nearer(found, y) < 0.15
+    if kind != "both signs":
+        assert abs(found.centre) == np.abs(y).min()
+
+
+def test_over_decades_densities_are_nearly_the_true_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("linear",), "svgp"))
+    X, logarithms, true = _over_decades(400, 8.0)
+    y = np.exp(logarithms)
+    fitted = DeepGPRegressor(steps=30, num_inducing=10, random_state=0).fit(X[:300], y[:300])
+    density = fitted.log_density(X[300:], y[300:])
+    assert np.mean(density) > np.mean(true[300:]) - 0.2
+    approximate = metrics.log_density(y[300:, None], *fitted.predict_mixture(X[300:]))
+    assert abs(np.mean(density - approximate)) < 0.02
+    low, median, high = fitted.predict_quantiles(X[300:]).T
+    assert (median > 0.0).all()
+    small = logarithms[300:] < 0.0
+    assert 0.85 < np.mean((low < y[300:]) & (y[300:] < high), where=small) < 1.0
 
 
 @pytest.fixture(scope="module")
