@@ -21,8 +21,8 @@ __all__ = ["Warping", "choose_warping"]
 
 _CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
 _STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
-# Of targets over decades the largest alone decide the standard deviation: there widths go on in such steps.
-_NARROWER, _MANY, _FEW = 10.0**-0.5, 1 / 3, 0.05  # shares of the targets
+# Where such a share of the targets is nearer than the least width, narrower ones follow, until few are.
+_MANY, _FEW, _NARROWER = 1 / 3, 0.05, 10.0**-0.5
 _ROWS, _FEW_ROWS = 400, 200
 _SHORT = 30.0  # seconds that leave time for few rows only
 _LEAST_GAIN = 0.15  # nats a row; a tenth of a nat was as often a loss on other rows
@@ -158,10 +158,12 @@ def _warpings(Y: np.ndarray, rounding_variance: float) -> list[Warping]:
 
 def _widths(Y: np.ndarray, centre: float) -> list[float]:
     """
-    The standard deviation over some numbers. Where a third of the targets are nearer to the centre than the
-    least of these, as where they are of one sign, or of both, and of sizes over more than three decades, the
-    widths go on until only a twentieth are nearer. They do not where a twentieth are the centre itself, such
-    as zeros among positive targets: all widths would be too large, and a spike there have endless evidence.
+    The standard deviation of the targets over some numbers. Of sizes over more than three decades the largest
+    alone decide it: where a third of the targets are nearer to the centre than the least width, narrower ones
+    follow until no more than a twentieth are, so that of nearly all targets the logarithm is taken: from the
+    least one, or of negative ones from the greatest, or of both signs from one in the middle. None follow
+    where a twentieth are the centre itself, such as many zeros: the narrower a spike there, the more evidence
+    it has.
     """
     widths = [float(Y.std()) / c for c in _STEEPNESS]
     few, many = np.quantile(np.abs(Y - centre), (_FEW, _MANY)).tolist()
