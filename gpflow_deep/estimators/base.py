@@ -21,6 +21,7 @@ from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 
 from .ascent import Objectives
+from .averaged import AVERAGED, average
 from .calibration import left_out
 from .checkpoints import checkpoint_folder
 from .data import checked_data
@@ -32,7 +33,7 @@ from .labels import grow_label_forest
 from .limits import Limits, limits_of, warn_of_clipping
 from .linear import fit_linear
 from .logistic import fit_logistic, is_too_wide
-from .rivals import FEWEST_ROWS, alone, rivals
+from .rivals import FEWEST_ROWS, alone, are_averaged, rivals
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
 from .selection import Again, Budget, Candidate, candidates, cross_validate, select
@@ -311,6 +312,9 @@ class DeepGPEstimator(BaseEstimator):
             chosen = cross_validate(
                 tried, fit, train, budget, self.random_seed_, self._tell, classes, spacing
             )
+        elif deep and are_averaged(shallow, len(train.X), classes=classes):
+            own = {n: self._settings(n, train, likelihood, False, rounding) for n in AVERAGED}
+            chosen = average(train, own, self.random_seed_, budget.share(1.0), self._tell)
         else:  # nothing to choose, or nothing to choose by
             name = alone(shallow, len(train.X), classes=classes) if deep else shallow[0]
             fitted = fit(name, train, held_out, label="whole")

@@ -45,13 +45,15 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     follow a random forest of the inputs: their size, their shape, and what the GP misses, such as jumps.
     Where the sigma point process was at its best early, up to three more are fitted from other draws, and
     count as one with it. With fewer than 200 rows none are held out: all but the last and, where there are
-    ten seconds, a mean-field deep GP are compared by cross-validation, and below 30, or with less than two
-    seconds, "auto" is an exact GP. Where weights are no counts, or large ones, a mean-field deep GP stands in
-    for the sigma point process. Where targets are few numbers that come again, its noise is at least that of
-    rounding to them, and members are judged by the probabilities of these, unless they are known. Rows of the
-    same input and target count as one of twice the weight; the order of rows does not matter. Several columns
-    of targets have one kernel, and of an exact GP one noise variance: where they differ much in smoothness or
-    noise, fit each by itself (scikit-learn's ``MultiOutputRegressor``).
+    ten seconds, a mean-field deep GP are compared by cross-validation, and with less than two seconds "auto"
+    is an exact GP. Below 30 it is sixteen models in about a second, linear ones and exact GPs, of kernels and
+    hyperparameters drawn by how probable the rows make them: the most probable ones alone are sure of noise.
+    Where weights are no counts, or large ones, a mean-field deep GP stands in for the sigma point process.
+    Where targets are few numbers that come again, its noise is at least that of rounding to them, and members
+    are judged by the probabilities of these, unless they are known. Rows of the same input and target count
+    as one of twice the weight; the order of rows does not matter. Several columns of targets have one kernel,
+    and of an exact GP one noise variance: where they differ much in smoothness or noise, fit each by itself
+    (scikit-learn's ``MultiOutputRegressor``).
 
     >>> regressor = gd.estimators.DeepGPRegressor(model="gp", steps=5, random_state=0)
     >>> mean, sd = regressor.fit(X, Y[:, 0]).predict(X, return_std=True)

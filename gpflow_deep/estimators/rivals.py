@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from gpflow_deep.presets.registry import EXACT
 
+from .averaged import AVERAGED
 from .selection import FOLDS, QUICK
 
-__all__ = ["FEWEST_ROWS", "alone", "rivals"]
+__all__ = ["FEWEST_ROWS", "alone", "are_averaged", "rivals"]
 
 FEWEST_ROWS = 200  # to hold any out: of a fourth of them the log density would be noise
 _FEWEST_FOR_FOLDS = 30  # to choose by cross-validation in their place
@@ -43,6 +44,14 @@ def rivals(
     if FOLDS <= num_rows < FEWEST_ROWS and has_time:
         return [name for name in names if name in (*QUICK, *EXACT)]
     return []
+
+
+def are_averaged(shallow: Sequence[str], num_rows: int, *, classes: bool) -> bool:
+    """
+    Whether what rows leave open is averaged over, as there is nothing to choose by; arguments as of
+    :func:`rivals`.
+    """
+    return not classes and num_rows < _FEWEST_FOR_FOLDS and set(AVERAGED) <= set(shallow)
 
 
 def alone(shallow: Sequence[str], num_rows: int, *, classes: bool) -> str:
