@@ -175,7 +175,9 @@ def _runs(folder: Path) -> list[Path]:
 
 def _has_checkpoints(run: Path) -> bool:
     """Else it was refused, or interrupted before the first was whole."""
-    return any(path.suffix != ".partial" for path in run.glob("step-*"))
+    from gpflow_deep.training.checkpoints import whole_checkpoints
+
+    return bool(whole_checkpoints(run))
 
 
 def _remove(folder: Path) -> None:

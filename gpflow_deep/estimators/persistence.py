@@ -23,7 +23,7 @@ from zlib import error as ZlibError
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpflow_deep.validation.files import check_writable, written_whole
+from gpflow_deep.validation.files import check_file, written_whole
 
 from .base import DeepGPEstimator
 from .classifier import DeepGPClassifier
@@ -59,7 +59,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> None:
             f"{path}: there is an earlier fit; say that it may be overwritten (overwrite=True, on the"
             " command line --overwrite)."
         )
-    check_writable(path.parent)
+    check_file(path)
 
 
 def save(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Checkpoints", "check_directory"]
+__all__ = ["Checkpoints", "check_directory", "whole_checkpoints"]
 
 import hashlib
 import json
@@ -153,7 +153,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         :return: whether there was one.
         :raises ValueError: it is of a run with other settings or more steps, or none of this package's.
         """
-        folders = [path for path in self._directory.glob("step-*") if path.suffix != ".partial"]
+        folders = whole_checkpoints(self._directory)
         if not folders and any(self._directory.glob("*.index")):
             raise ValueError(
                 f"checkpoint_dir: the checkpoint in {self._directory} was not written by fit."
@@ -225,6 +225,15 @@ def _may_change(name: str, before: Any, now: Any) -> bool:
     if name == "natural_gradient" and None in (before, now):
         return False
     return _CHANGEABLE.fullmatch(name) is not None
+
+
+def whole_checkpoints(directory: Path) -> list[Path]:
+    """
+    The checkpoints in a directory, in no order. What a kill left by halves is none.
+
+    :param directory: of a run; it need not be there.
+    """
+    return [path for path in directory.glob("step-*") if path.suffix != ".partial"]
 
 
 def check_directory(directory: Any, is_writer: bool = True) -> None:

@@ -94,7 +94,7 @@ def test_lines_and_smooth_functions_are_told_apart() -> None:
     rng = np.random.default_rng(0)
     line = DeepGPRegressor(random_state=0).fit(X, X[:, 0] + 0.2 * rng.normal(size=12))
     weights = {tried["name"]: tried["weight"] for tried in line.report_}
-    assert weights["linear"] > 0.5
+    assert weights["linear"] > 0.4  # of at most a half
 
 
 def test_rows_of_all_kinds(tmp_path: Path) -> None:

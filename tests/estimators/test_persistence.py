@@ -121,6 +121,9 @@ def test_a_fit_is_replaced_only_when_told(regressor: DeepGPRegressor, tmp_path: 
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="expected a folder that can be written to"):
         check_output(tmp_path / "file" / "fit")
+    (tmp_path / "link").symlink_to(tmp_path / "file" / "fit")
+    with pytest.raises(OSError, match="expected a folder that can be written to"):
+        check_output(tmp_path / "link")
 
 
 class _Killed(BaseException):

@@ -1,0 +1,110 @@
+"""Fits of estimators that are interrupted, and what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from gpflow_deep import training
+from gpflow_deep.estimators import DeepGPRegressor, base
+from gpflow_deep.estimators.checkpoints import checkpoint_folder
+
+
+def _data(num_rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(num_rows, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=num_rows)
+
+
+def _killed_at(last: int) -> Callable[..., Any]:
+    """The fit of `training`, interrupted at a step."""
+    real = training.fit
+
+    def killed(*arguments: Any, **given: Any) -> Any:
+        def kill(step: int, loss: float) -> None:
+            if step == last:
+                raise KeyboardInterrupt
+
+        return real(*arguments, **given | {"callback": kill, "checkpoint_every": 10})
+
+    return killed
+
+
+def test_an_interrupted_fit_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = _data()
+    options: dict[str, Any] = dict(steps=40, num_inducing=8, random_state=0)
+    whole = DeepGPRegressor("svgp", **options).fit(X, y)
+    real = training.fit
+    saved = DeepGPRegressor("svgp", checkpoint_dir=str(tmp_path), **options)
+    monkeypatch.setattr(training, "fit", _killed_at(30))
+    with pytest.raises(KeyboardInterrupt):
+        saved.fit(X, y)
+    seen: list[int] = []
+    record = dict(callback=lambda step, _: seen.append(step), checkpoint_every=10)
+    monkeypatch.setattr(training, "fit", lambda *a, **given: real(*a, **given | record))
+    saved.fit(X, y)
+    assert seen[0] in (21, 31) and seen[-1] == 40
+    np.testing.assert_array_equal(saved.predict(X), whole.predict(X))
+
+
+def test_an_interrupted_fit_is_taken_up_with_the_seed_it_drew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _data()
+    real = training.fit
+    interrupted = DeepGPRegressor("svgp", steps=20, num_inducing=8, checkpoint_dir=tmp_path)
+    seen: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit", _killed_at(12))
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.fit(X, y)
+        record = dict(callback=lambda step, _: seen.append(step))
+        patch.setattr(training, "fit", lambda *a, **given: real(*a, **given | record))
+        again = clone(interrupted).fit(X, y)
+    assert seen == list(range(11, 21))
+    whole = DeepGPRegressor("svgp", steps=20, num_inducing=8)
+    monkeypatch.setattr(base, "check_parameters", lambda _: again.random_seed_)
+    np.testing.assert_array_equal(again.predict(X), whole.fit(X, y).predict(X))
+
+
+def test_a_fit_that_is_done_leaves_no_checkpoints_for_the_next(tmp_path: Path) -> None:
+    """Which may be told to start from it, or be of other data."""
+    X, y = _data()
+    options: dict[str, Any] = dict(steps=20, num_inducing=8, random_state=0)
+    kept, free = (
+        DeepGPRegressor("svgp", warm_start=True, checkpoint_dir=folder, **options)
+        for folder in (tmp_path, None)
+    )
+    for targets in (y, y, -y):
+        kept.fit(X, targets)
+        free.fit(X, targets)
+        np.testing.assert_array_equal(kept.predict(X), free.predict(X))
+        assert not list(tmp_path.iterdir())
+    with joblib.parallel_config("threading", n_jobs=2):
+        scores = cross_val_score(clone(kept), X, y, cv=2, error_score="raise")
+    assert np.isfinite(scores).all()
+    with pytest.raises(OSError, match="checkpoint_dir: expected a folder that can be written"):
+        DeepGPRegressor("svgp", checkpoint_dir="/dev/null/folder", **options).fit(X, y)
+
+
+@pytest.mark.parametrize("left, stays", [("step-20", True), ("step-20.partial", False)])
+def test_what_an_interrupted_fit_leaves_stays_if_it_can_be_gone_on_from(
+    left: str, stays: bool, tmp_path: Path
+) -> None:
+    """A checkpoint by halves, of a kill while it was written, is none."""
+    estimator = DeepGPRegressor("svgp", checkpoint_dir=tmp_path, random_state=0)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        checkpoint_folder(estimator, _data(), seed=0) as (folder, _),
+    ):
+        assert folder is not None
+        (folder / "svgp-0" / left).mkdir(parents=True)
+        raise KeyboardInterrupt
+    assert bool(list(tmp_path.iterdir())) == stays
