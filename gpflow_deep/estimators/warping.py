@@ -123,7 +123,9 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     some = rows.take(order[:most])
     centre, scale = standardisation(some.X, some.weights)
     some = some._replace(X=(some.X - centre) / scale)
-    candidates: list[Warping | None] = [None, *_warpings(some.Y, rows.rounding_variance())]
+    limits = 2.0 * rows.Y.min() - rows.Y.max(), 2.0 * rows.Y.max() - rows.Y.min()
+    candidates: list[Warping | None] = [None]
+    candidates += _warpings(some.Y, rows.rounding_variance(), *map(float, limits))
     if len(candidates) == 1:
         return None
     model = _fit(some, None, seed)
@@ -143,13 +145,11 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     return candidates[best] if gain >= _LEAST_GAIN else None
 
 
-def _warpings(Y: np.ndarray, rounding_variance: float) -> list[Warping]:
+def _warpings(Y: np.ndarray, rounding_variance: float, low: float, high: float) -> list[Warping]:
     """Of rounded targets none so narrow that a single value stands apart from its neighbours."""
-    low, high = float(Y.min()), float(Y.max())
     centres = sorted(set(np.quantile(Y, _CENTRES).tolist()))
-    limits = 2.0 * low - high, 2.0 * high - low
     return [
-        Warping(a, width, *limits)
+        Warping(a, width, low, high)
         for a in centres
         for width in _widths(Y, a)
         if width**2 > 12.0 * rounding_variance

@@ -138,6 +138,14 @@ def test_the_logarithm_is_found_and_gaussian_targets_are_left() -> None:
     assert choose_warping(_rows(X, np.ones(300)), seed=0) is None
 
 
+def test_limits_are_of_all_targets() -> None:
+    """Also of those that are not drawn to choose by."""
+    X, y = _skewed(2000)
+    found = choose_warping(_rows(X, y), seed=1)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((2 * y.min() - y.max(), 2 * y.max() - y.min()))
+
+
 def test_of_rounded_targets_no_value_stands_apart() -> None:
     X, y = _skewed(300)
     whole = np.round(20.0 * y)
