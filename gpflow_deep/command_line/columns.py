@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from .cells import (
@@ -96,6 +95,12 @@ class Column:
         if self.kind in _READERS:
             return _READERS[self.kind](cells)
         return numbers(cells, *self.notation)
+
+    def outputs(self, name: str) -> list[str]:
+        """What scikit-learn's transformers call that which they make of it, where it has a name."""
+        if self.kind == "category":
+            return [f"{name}_{category}" for category in self.categories]
+        return [name, f"missingindicator_{name}"] if self.missing else [name]
 
     def _as_categories(self, cells: pd.Series) -> pd.Series:
         """Numbers as they were written in training, with decimals or without."""
@@ -187,9 +192,17 @@ class Recipe:
                     f"column {column.name!r}, row {row_number(table, position)}: expected a {column.kind}"
                     f"{column.notation.beside}, got {table[column.name].iloc[position]!r}."
                 )
-        inputs: pd.DataFrame = self._transformer().transform(values)
-        inputs.columns = _distinct(name.partition("__")[2] for name in inputs.columns)
-        return inputs
+        # Names of columns can be those of a transformer's parameters, or alike: it has their positions.
+        values.columns = [str(position) for position in range(len(self.columns))]
+        made: pd.DataFrame = self._transformer().transform(values)
+        names = {
+            name: label
+            for position, column in enumerate(self.columns)
+            for name, label in zip(
+                column.outputs(str(position)), column.outputs(column.name), strict=True
+            )
+        }
+        return made[list(names)].set_axis(_distinct(names.values()), axis=1)
 
     def unexpected(self, table: pd.DataFrame) -> dict[str, np.ndarray]:
         """By the names of columns that had all cells in training: where cells are missing now."""
@@ -225,29 +238,27 @@ class Recipe:
         return cls(tuple(Column(**_with_categories(column)) for column in columns))
 
     def _transformer(self) -> ColumnTransformer:
-        """
-        scikit-learn's; fitted to two rows that show it which cells can be missing. Its steps, and by them its
-        outputs, are named by position: names of columns can be those of its parameters, or alike.
-        """
-        steps: list[Any] = []
-        shown: dict[str, list[Any]] = {}
-        for position, c in enumerate(self.columns):
-            if c.kind == "category":
-                step = OneHotEncoder(
-                    categories=[list(c.categories)], handle_unknown="ignore", sparse_output=False
-                )
-                shown[c.name] = [c.categories[0]] * 2
-            else:
-                fill = SimpleImputer(
-                    strategy="constant",
-                    fill_value=c.fill,
-                    add_indicator=c.missing,
-                    keep_empty_features=True,
-                )
-                step = make_pipeline(fill)
-                shown[c.name] = [c.fill, np.nan if c.missing else c.fill]
-            steps.append((str(position), step, [c.name]))
-        transformer = ColumnTransformer(steps, verbose_feature_names_out=True)
+        """scikit-learn's, fitted to two rows that show what is filled in, and where cells can be missing."""
+        shown = {
+            str(position): [c.categories[0]] * 2
+            if c.kind == "category"
+            else [c.fill, np.nan if c.missing else c.fill]
+            for position, c in enumerate(self.columns)
+        }
+        texts = {
+            str(position): list(c.categories)
+            for position, c in enumerate(self.columns)
+            if c.kind == "category"
+        }
+        others = [position for position in shown if position not in texts]
+        coded = OneHotEncoder(
+            categories=list(texts.values()), handle_unknown="ignore", sparse_output=False
+        )
+        filled = SimpleImputer(strategy="most_frequent", add_indicator=True)
+        transformer = ColumnTransformer(
+            [("coded", coded, list(texts)), ("filled", filled, others)],
+            verbose_feature_names_out=False,
+        )
         return transformer.set_output(transform="pandas").fit(pd.DataFrame(shown))
 
 
