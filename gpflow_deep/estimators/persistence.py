@@ -138,6 +138,11 @@ def load_notes(path: str | Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if path.is_dir():
+        raise FileNotFoundError(
+            f"{path}: expected the file of a fit, got a folder; what the command line writes there is"
+            f" {path / 'fit.zip'}."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected the file of a fit, found none.")
     try:

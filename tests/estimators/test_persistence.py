@@ -181,6 +181,8 @@ def test_a_kill_at_any_write_leaves_the_old_fit_or_the_new_one(
 def test_nothing_to_load(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="expected the file of a fit"):
         load(tmp_path / "fit")
+    with pytest.raises(FileNotFoundError, match="got a folder; what the command line writes there"):
+        load(tmp_path)
 
 
 def _set_array(name: str, value: Any) -> Callable[[dict, dict], None]:
