@@ -137,7 +137,7 @@ def check_labels(y: np.ndarray) -> None:
     """
     try:
         check_classification_targets(y)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         types = sorted({type(label).__name__ for label in y.tolist()})
         if len(types) < 2:
             raise

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import StratifiedKFold
@@ -87,7 +88,8 @@ def _regression(
     present, counts = np.unique(codes, return_counts=True)
     folds = min(_FOLDS, int(counts.min()))
     fewest = min(np.sum(codes[some] == code) for code in present)
-    with warnings.catch_warnings():
+    # Where users route metadata, the search would want to know what its scores do with these weights.
+    with config_context(enable_metadata_routing=False), warnings.catch_warnings():
         # Of defaults that will be others, and of penalties so small that it would go on.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)

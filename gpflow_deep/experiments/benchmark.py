@@ -34,7 +34,7 @@ from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.experiments.workers import in_processes, on_scheduler
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.presets import Settings, get
-from gpflow_deep.presets.registry import EXACT
+from gpflow_deep.presets.registry import EXACT, LINEAR
 from gpflow_deep.presets.settings import CLASSES
 from gpflow_deep.training import fit
 from gpflow_deep.training.data import hold_out
@@ -87,7 +87,7 @@ def plan(
         raise ValueError(
             f"num_classes: expected none, as targets are numbers, got {settings.num_classes}."
         )
-    exact = [name for name in models if name in EXACT]
+    exact = [name for name in models if name in (*EXACT, LINEAR)]
     if exact:
         raise ValueError(
             f"models: expected ones that training.fit trains, got {exact}: exact GPs are trained by the"

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -166,3 +167,19 @@ def test_few_rows_say_little_of_the_penalty() -> None:
             for number in (10, 100)
         )
         np.testing.assert_allclose([few, many], [1.0, logistic._PENALTIES[liked]])
+
+
+def test_it_is_the_same_where_metadata_are_routed() -> None:
+    """Its search has rows' weights, which scikit-learn then wants to route to the scores too."""
+    X, y = load_iris(return_X_y=True)
+    weights = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
+    plain = DeepGPClassifier("linear", random_state=0).fit(X, y, weights)
+    with config_context(enable_metadata_routing=True):
+        routed = DeepGPClassifier("linear", random_state=0)
+        routed.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scores = cross_val_score(
+            routed, X, y, params={"sample_weight": weights}, error_score="raise"
+        )
+        routed.fit(X, y, weights)
+    assert scores.mean() > 0.9
+    np.testing.assert_array_equal(routed.predict_proba(X), plain.predict_proba(X))

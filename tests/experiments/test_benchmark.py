@@ -51,7 +51,10 @@ def test_plan_has_each_run_once() -> None:
     "change, message",
     [
         ({"models": ["no-model"]}, "name: expected one of .* got 'no-model'"),
-        ({"models": ["toy-a", "gp"]}, r"models: expected .* training.fit trains, got \['gp'\]"),
+        (
+            {"models": ["toy-a", "gp", "linear"]},
+            r"models: expected .* training.fit trains, got \['gp', 'linear'\]",
+        ),
         ({"datasets": ["no-data"]}, "Unknown data set 'no-data'"),
         ({"study": "no-study"}, "study: expected one of interpolation, extrapolation"),
         ({"splits": [-1]}, "index: expected a split number"),
