@@ -31,7 +31,9 @@ _SHALLOW = {
 
 _SHORT = 0.25  # share of the steps that tells whether a family is worth the rest
 _SHARE = 0.2  # of the time that is left, for every fit but the last
+_FEW_ROWS, _SHARE_OF_FEW = 500, 0.4  # likewise, of exact GPs that with it get where they are going
 FOLDS = 4
+_WHOLE = 4  # times the share of a fit to parts of the rows, for the one that predicts
 _EQUAL_ROWS = 50.0  # for nearly equal weights,
 # Of which an e-th is for a member that is so many nats behind; of classes such a share of the best one's log
 # loss, which may be next to nothing.
@@ -166,7 +168,8 @@ def select(
 
     # Exact GPs first: others can start from them.
     for name in sorted(shallow, key=lambda name: name not in EXACT):
-        attempt(name, "whole", time=_SHARE)
+        converges = name in EXACT and len(train.X) <= _FEW_ROWS
+        attempt(name, "whole", time=_SHARE_OF_FEW if converges else _SHARE)
     rivals = [name for name in shallow if name not in (*EXACT, LINEAR)]
     if not rivals:
         attempt(deep, "whole")
@@ -223,7 +226,7 @@ def cross_validate(
     """
     fold = folds(rows, FOLDS, seed, of_classes)
     tried = _Tried(rows, tell, of_classes, spacing)
-    to_come = len(names) * (FOLDS + 1)
+    to_come = len(names) * (FOLDS + _WHOLE)
     for number, name in enumerate(names):
         if budget.is_spent and any(earlier not in QUICK for earlier in names[:number]):
             tell(f"{name}: no time left.")
@@ -235,8 +238,8 @@ def cross_validate(
             if of_classes and name in EXACT:
                 # It has learned its link from rows left out, and knows how likely these are.
                 to_come -= FOLDS
-                whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
-                to_come -= 1
+                whole = fit(name, rows, None, label="whole", time=_WHOLE / to_come)
+                to_come -= _WHOLE
                 assert whole.own_rows is not None
                 return whole, np.stack([whole.own_rows] * 2, axis=1)
             for k in range(FOLDS):
@@ -246,8 +249,8 @@ def cross_validate(
                 density[fold == k] = _judged(fitted, out, spacing)
                 seconds += fitted.report["seconds"]
                 to_come -= 1
-            whole = fit(name, rows, None, label="whole", time=1.0 / to_come)
-            to_come -= 1
+            whole = fit(name, rows, None, label="whole", time=_WHOLE / to_come)
+            to_come -= _WHOLE
             seconds += whole.report["seconds"]
             return replace(whole, report={**whole.report, "seconds": seconds}), density
 
