@@ -63,7 +63,7 @@ def test_observations_that_a_likelihood_cannot_have(case: Any) -> None:
     def compiled(Y: tf.Tensor) -> tf.Tensor:
         return check_targets(Y, likelihood, 1, "Y")
 
-    right = np.full([4, 1], 0.5 if isinstance(likelihood, Beta) else 1.0)
+    right = np.full([4, 1], {Beta: 0.5, Bernoulli: 0.0}.get(type(likelihood), 1.0))
     np.testing.assert_array_equal(check_targets(right, likelihood, 1, "Y"), right)
     np.testing.assert_array_equal(compiled(right), right)
     np.testing.assert_array_equal(
@@ -114,6 +114,31 @@ def test_labels_of_any_type() -> None:
         np.testing.assert_array_equal(check_targets(labels, Bernoulli(), 1, "Y"), [[1.0], [0.0]])
 
 
+def test_two_labels_of_a_bernoulli() -> None:
+    """GPflow's takes any label but 1 for the negative class."""
+    parts = SwitchedLikelihood([Gaussian(), Bernoulli()])
+    for known in (True, False):
+
+        def check(Y: Any, likelihood: Likelihood, columns: int = 1, known: bool = known) -> Any:
+            checked = partial(
+                check_targets, likelihood=likelihood, num_latent_gps=columns, name="Y"
+            )
+            return (checked if known else tf.function(checked, autograph=False))(Y)
+
+        for labels in ([[-1.0], [1.0]], [[-1.0], [-1.0]], np.array([[1], [-1]])):
+            np.testing.assert_array_equal(check(tf.constant(labels), Bernoulli()), labels)
+        missing = tf.constant([[-1.0, NAN], [1.0, 1.0]], tf.float64)
+        np.testing.assert_array_equal(check(missing, MissingOutputs(Bernoulli()), 2), missing)
+        # Another likelihood's values are no labels.
+        switched = tf.constant([[0.0, 0.0], [-1.0, 1.0], [1.0, 1.0]], tf.float64)
+        np.testing.assert_array_equal(check(switched, parts), switched)
+        for labels in ([[-1.0], [0.0]], [[1.0], [2.0]], [[-1.0], [2.0]], [[-1.0], [0.5]]):
+            with pytest.raises(
+                (ValueError, tf.errors.InvalidArgumentError), match="labels -1 and 1"
+            ):
+                check(tf.constant(labels), Bernoulli())
+
+
 def test_integers_known_only_when_a_function_runs() -> None:
     for likelihood in (Bernoulli(), Softmax(2), Gaussian(), Poisson()):
         for dtype in (np.int32, np.int64, np.uint8, bool):
@@ -137,7 +162,8 @@ def test_the_index_of_a_likelihood() -> None:
     [
         (Poisson(), 2.0, -1.0, "expected counts for Poisson where the last column is 1, got -1"),
         (Poisson(), 2.0, 0.5, "expected counts for Poisson where the last column is 1, got 0.5"),
-        (Bernoulli(), 1.0, -1.0, "labels 0 and 1 for Bernoulli where the last column is 1, got -1"),
+        (Bernoulli(), 0.0, -1.0, "labels 0 and 1 for Bernoulli where the last column is 1, got -1"),
+        (Bernoulli(), -1.0, 2.0, "labels 0 and 1 for Bernoulli where the last column is 1, got 2"),
         (Gamma(), 0.1, -1.0, "positive values for Gamma where the last column is 1, got -1"),
     ],
 )

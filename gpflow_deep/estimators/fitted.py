@@ -264,9 +264,11 @@ class FittedModel:
                 fitted.labels = Labels.of_arrays(labels, *sizes)
             others = {p: a for p, a in arrays.items() if not p.startswith((_ERRORS, _LABELS))}
             own = fitted.variables()
-            # Which older files have not: no estimator's model has any.
-            others = {p: v.numpy() for p, v in own.items() if "excess_sqrt" in p} | others
-            _assign(own, others)
+            # Which older files have not: no estimator's model has any, and chains are where they were left.
+            older = {p: v.numpy() for p, v in own.items() if "excess_sqrt" in p}
+            chains = [p for p in others if ".chains[" in p]
+            older |= {p.replace(".chains[", ".left["): others[p] for p in chains}
+            _assign(own, older | others)
         return fitted
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -10,7 +10,7 @@ in place of random draws :mod:`.monte_carlo`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,13 @@ from gpflow.likelihoods import (
     Poisson,
     ScalarLikelihood,
     StudentT,
-    SwitchedLikelihood,
 )
 from gpflow.likelihoods.utils import inv_probit
 
+from .batches import by_likelihood, by_rows, needs_rows
 from .gaussian import has_default_quadrature, has_normal_scale, scale_normaliser
+from .kinds import inherits, is_switched
 from .log_probs import (
-    inherits,
     is_ordinal,
     log_probit,
     ordinal_probabilities,
@@ -44,10 +44,8 @@ from .quadrature import expectation, log_expectation
 from .robust_max import has_robust_max, largest_moments, largest_normaliser
 
 __all__ = [
-    "by_likelihood",
     "each_expectation",
     "each_log_density",
-    "is_switched",
     "needs_quadrature",
     "predict_log_density",
     "predict_mean_and_var",
@@ -70,13 +68,15 @@ def variational_expectations(
     TensorShape([20])
 
     :param likelihood: any of GPflow's, or one of yours.
-    :param X: inputs [N, D].
-    :param Fmu: means of the latent functions [N, P].
-    :param Fvar: their variances [N, P].
+    :param X: inputs [N, D], of which functions that the likelihood is made of are asked once for all draws.
+    :param Fmu: means of the latent functions [..., N, P], leading axes for draws.
+    :param Fvar: their variances [..., N, P].
     :param Y: observations [N, ...].
-    :return: [N].
+    :return: [..., N].
     """
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
+        return by_rows(partial(variational_expectations, likelihood), X, Fmu, Fvar, Y)
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
@@ -101,6 +101,8 @@ def predict_log_density(
     True
     """
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
+        return by_rows(partial(predict_log_density, likelihood), X, Fmu, Fvar, Y)
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
@@ -128,11 +130,13 @@ def predict_mean_and_var(
 
     :param likelihood: any of GPflow's, or one of yours.
     :param X: inputs [N, D].
-    :param Fmu: means of the latent functions [N, P].
-    :param Fvar: their variances [N, P].
-    :return: both [N, ...].
+    :param Fmu: means of the latent functions [..., N, P].
+    :param Fvar: their variances [..., N, P].
+    :return: both [..., N, ...].
     """
     X, Fmu, Fvar = map(tf.convert_to_tensor, (X, Fmu, Fvar))
+    if needs_rows(likelihood, X, Fmu, Fvar):
+        return by_rows(partial(predict_mean_and_var, likelihood), X, Fmu, Fvar)
     if is_switched(likelihood):
         parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
         mean, variance = (tf.concat(columns, axis=-1) for columns in zip(*parts))
@@ -189,7 +193,9 @@ def _ordinal_moments(likelihood: Ordinal, Fmu: tf.Tensor, Fvar: tf.Tensor) -> Me
 def each_expectation(
     likelihood: ScalarLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
-    """The expected log densities of a scalar likelihood, function by function: [N, P]."""
+    """The expected log densities of a scalar likelihood, function by function: [..., N, P]."""
+    if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
+        return by_rows(partial(each_expectation, likelihood), X, Fmu, Fvar, Y)
     if is_ordinal(likelihood):
         return ordinal_normaliser(likelihood, Fmu, Fvar, Y, 0.0)
     return expectation(lambda F: scalar_log_prob(likelihood, X, F, Y), Fmu, Fvar)
@@ -203,7 +209,11 @@ def each_log_density(
     Y: tf.Tensor,
     alpha: float = 1.0,
 ) -> tf.Tensor:
-    """The logarithms of E[p(y | f)^alpha] / alpha of a scalar likelihood, function by function: [N, P]."""
+    """
+    The logarithms of E[p(y | f)^alpha] / alpha of a scalar likelihood, function by function: [..., N, P].
+    """
+    if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
+        return by_rows(partial(each_log_density, likelihood, alpha=alpha), X, Fmu, Fvar, Y)
     if isinstance(likelihood, Bernoulli) and inherits(likelihood, Bernoulli, "_scalar_log_prob"):
         if alpha == 1 and likelihood.invlink in (inv_probit, probit):
             # The normal distribution function of f integrates to that of its mean, widened.
@@ -233,33 +243,4 @@ def needs_quadrature(likelihood: Likelihood, method: str) -> bool:
     return any(
         inherits(likelihood, base, f"_{method}") and likelihood.invlink is not link
         for base, link in _CLOSED_FORMS.items()
-    )
-
-
-def is_switched(likelihood: Likelihood) -> bool:
-    """Whether the last column of the observations says which of several likelihoods they are of."""
-    return isinstance(likelihood, SwitchedLikelihood) and inherits(
-        likelihood,
-        SwitchedLikelihood,
-        "_variational_expectations",
-        "_predict_log_density",
-        "_predict_mean_and_var",
-    )
-
-
-def by_likelihood(
-    function: Callable[..., tf.Tensor],
-    likelihood: SwitchedLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-) -> tf.Tensor:
-    """A function of (likelihood, X, Fmu, Fvar, Y) [N] for observations [N, P + 1] of several likelihoods."""
-    index = tf.cast(Y[..., -1], tf.int32)
-    parts = likelihood.likelihoods
-    pieces = zip(*(tf.dynamic_partition(x, index, len(parts)) for x in (X, Fmu, Fvar, Y[..., :-1])))
-    values = [function(part, *piece) for part, piece in zip(parts, pieces)]
-    return tf.dynamic_stitch(
-        tf.dynamic_partition(tf.range(tf.size(index)), index, len(parts)), values
     )

@@ -11,7 +11,7 @@ from gpflow.likelihoods import Gaussian, HeteroskedasticTFPConditional
 from gpflow.likelihoods.base import DEFAULT_NUM_GAUSS_HERMITE_POINTS
 from gpflow.quadrature import NDiagGHQuadrature
 
-from .log_probs import inherits
+from .kinds import inherits
 from .quadrature import log_expectation
 
 __all__ = [
@@ -30,7 +30,7 @@ def noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
     """
     variance = tf.convert_to_tensor(likelihood._variance(X))
     columns = (variance.shape[-1] or tf.shape(variance)[-1]) if variance.shape.rank else 1
-    return tf.broadcast_to(variance, [tf.shape(X)[0], columns])
+    return tf.broadcast_to(variance, tf.concat([tf.shape(X)[:-1], [columns]], axis=0))
 
 
 def gaussian_normaliser(
@@ -40,13 +40,13 @@ def gaussian_normaliser(
     log Z of a Gaussian likelihood: N(y; f, s)^alpha is Gaussian in f with variance s / alpha. Written so
     that nothing cancels for small alpha.
 
-    :param error: y less the mean of f, [N, P].
-    :param covariance: of f, [N, P] or [N, P, P].
+    :param error: y less the mean of f, [..., N, P].
+    :param covariance: of f, [..., N, P] or [N, P, P].
     :param s: variance of the noise, [N, P], or [N, 1] for all outputs.
-    :return: [N].
+    :return: [..., N].
     """
     constant = -0.5 * tf.math.log(2.0 * np.pi * s) + tf.zeros_like(error)
-    if covariance.shape.rank == 2:
+    if covariance.shape.rank == error.shape.rank:
         if alpha == 0:
             determinant = covariance / s
         else:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
-from gpflow.likelihoods import Bernoulli, Likelihood, Ordinal, ScalarLikelihood
+from gpflow.likelihoods import (
+    Bernoulli,
+    Likelihood,
+    Ordinal,
+    ScalarLikelihood,
+    SwitchedLikelihood,
+)
+
+from .batches import by_likelihood, by_rows, needs_rows
+from .kinds import inherits, is_switched
 
 __all__ = [
     "LEAST_ORDINAL",
     "MOST_ORDINAL",
-    "inherits",
     "is_ordinal",
     "log_prob",
     "log_probit",
@@ -76,16 +84,23 @@ def _log_normal(x: tf.Tensor) -> tf.Tensor:
 
 def log_prob(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
     """
-    ``likelihood.log_prob`` [...], by :func:`scalar_log_prob` where the likelihood is scalar.
+    ``likelihood.log_prob`` [..., N], by :func:`scalar_log_prob` where the likelihood is scalar; arguments are
+    broadcast, such as draws of functions [..., N, P] for inputs [N, D] and observations [N, ...].
 
     >>> F = tf.constant([[40.0]], tf.float64)
     >>> likelihood = gpflow.likelihoods.Bernoulli(invlink=gd.likelihoods.probit)
     >>> bool(np.isfinite(gd.likelihoods.log_prob(likelihood, F, F, tf.zeros_like(F))))
     True
     """
-    if isinstance(likelihood, ScalarLikelihood) and inherits(
-        likelihood, ScalarLikelihood, "_log_prob", "log_prob"
+    X, F, Y = map(tf.convert_to_tensor, (X, F, Y))
+    if needs_rows(likelihood, X, F, Y=Y):
+        return by_rows(partial(log_prob, likelihood), X, F, Y)
+    own = "_log_prob", "log_prob"
+    if is_switched(likelihood) and inherits(
+        likelihood, SwitchedLikelihood, "_scalar_log_prob", *own
     ):
+        return by_likelihood(log_prob, likelihood, X, F, Y)
+    if isinstance(likelihood, ScalarLikelihood) and inherits(likelihood, ScalarLikelihood, *own):
         return tf.reduce_sum(scalar_log_prob(likelihood, X, F, Y), axis=-1)
     return likelihood.log_prob(X, F, Y)
 
@@ -172,8 +187,3 @@ def _log_link(invlink: Callable) -> Callable | None:
     if invlink is probit:
         return log_probit
     return tf.math.log_sigmoid if invlink is tf.math.sigmoid else None
-
-
-def inherits(likelihood: Likelihood, base: Any, *methods: str) -> bool:
-    """Whether a likelihood's methods are those of a class of GPflow's, none overridden."""
-    return all(getattr(type(likelihood), name) is getattr(base, name) for name in methods)

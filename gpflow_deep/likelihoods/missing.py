@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
-from typing import Any
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -17,13 +16,11 @@ from gpflow.likelihoods import (
     SwitchedLikelihood,
 )
 
-from .expectations import (
-    each_expectation,
-    each_log_density,
-    predict_mean_and_var,
-)
+from .batches import by_rows, needs_rows
+from .expectations import each_expectation, each_log_density, predict_mean_and_var
 from .gaussian import gaussian_normaliser, noise_variance
-from .log_probs import inherits, scalar_log_prob
+from .kinds import inherits
+from .log_probs import scalar_log_prob
 from .normalisers import Query, normaliser
 
 __all__ = ["MissingOutputs"]
@@ -76,42 +73,25 @@ class MissingOutputs(ScalarLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        return _by_rows(partial(predict_mean_and_var, self.likelihood), X, Fmu, Fvar)
+        return predict_mean_and_var(self.likelihood, X, Fmu, Fvar)
 
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return _by_rows(partial(self._of_rows, alpha=0.0), X, Fmu, Fvar, Y)
+        return self._log_Z(X, Fmu, Fvar, Y, 0.0)
 
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return _by_rows(partial(self._of_rows, alpha=1.0), X, Fmu, Fvar, Y)
+        return self._log_Z(X, Fmu, Fvar, Y, 1.0)
 
-    def _of_rows(
-        self, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor, alpha: float
+    def _log_Z(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType, alpha: float
     ) -> tf.Tensor:
+        X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+        if needs_rows(self, X, Fmu, Fvar, Y=Y):
+            return by_rows(partial(self._log_Z, alpha=alpha), X, Fmu, Fvar, Y)
         return normaliser(self, Query(X, Fmu, Fvar, Y, alpha, None))
-
-
-def _by_rows(function: Callable[..., Any], *arguments: TensorType) -> Any:
-    """
-    What a function of rows [N, ...] gives, one tensor [N, ...] or several, for arguments [batch..., ...] that
-    are broadcast against each other, as those of GPflow's likelihoods.
-    """
-    tensors = [tf.convert_to_tensor(x) for x in arguments]
-    if all(x.shape.rank in (None, 2) for x in tensors):
-        return function(*tensors)
-    batch = reduce(tf.broadcast_dynamic_shape, (tf.shape(x)[:-1] for x in tensors))
-
-    def rows(x: tf.Tensor) -> tf.Tensor:
-        whole = tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-1:]], 0))
-        return tf.reshape(whole, [tf.reduce_prod(batch), x.shape[-1]])
-
-    def batches(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(x, tf.concat([batch, tf.shape(x)[1:]], 0))
-
-    return tf.nest.map_structure(batches, function(*map(rows, tensors)))
 
 
 def _fill(Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -129,7 +109,7 @@ def _missing(likelihood: MissingOutputs, at: Query) -> tf.Tensor:
         s = tf.where(present, noise_variance(inner, at.X), 0.5 / np.pi)
         error = tf.where(present, Y - at.mean, tf.zeros_like(Y))
         mask = tf.cast(present, Y.dtype)
-        if at.covariance.shape.rank == 3:
+        if at.has_covariances:
             mask = mask[:, :, None] * mask[:, None, :]
         return gaussian_normaliser(error, at.covariance * mask, s, at.alpha)
     if at.is_joint and at.alpha != 0:
@@ -146,7 +126,7 @@ def _each(likelihood: ScalarLikelihood, alpha: float) -> Callable[..., tf.Tensor
     if method is not None and _is_own(likelihood, method):
         return lambda likelihood, X, *columns: tf.stack(
             [
-                getattr(likelihood, method)(X, *(x[:, p : p + 1] for x in columns))
+                getattr(likelihood, method)(X, *(x[..., p : p + 1] for x in columns))
                 for p in range(columns[0].shape[-1])
             ],
             axis=-1,

@@ -26,7 +26,8 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 from ..numerics.draws import digital_shift, even_normals
 from ..numerics.linalg import standard_deviation
 from ..numerics.warning import warn_of_new_draws
-from .log_probs import inherits, log_prob
+from .kinds import inherits
+from .log_probs import log_prob
 from .quadrature import Function, expectation, log_expectation
 
 __all__ = [

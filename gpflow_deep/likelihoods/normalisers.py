@@ -29,15 +29,11 @@ from gpflow.likelihoods import (
 
 from ..numerics.factorisations import add_jitter, cholesky
 from ..numerics.linalg import standard_deviation
-from .expectations import (
-    by_likelihood,
-    each_log_density,
-    is_switched,
-    predict_log_density,
-    variational_expectations,
-)
+from .batches import by_likelihood
+from .expectations import each_log_density, predict_log_density, variational_expectations
 from .gaussian import gaussian_normaliser, has_normal_scale, noise_variance, scale_normaliser
-from .log_probs import inherits, probit
+from .kinds import inherits, is_switched
+from .log_probs import probit
 from .monte_carlo import drawn_log_probs
 from .robust_max import largest_normaliser, normaliser_given_largest
 
@@ -91,13 +87,17 @@ class Query(NamedTuple):
     @property
     def variance(self) -> tf.Tensor:
         """[N, P]"""
-        full = self.covariance.shape.rank == 3
-        return tf.linalg.diag_part(self.covariance) if full else self.covariance
+        return tf.linalg.diag_part(self.covariance) if self.has_covariances else self.covariance
+
+    @property
+    def has_covariances(self) -> bool:
+        """Whether there are covariances of the latent functions, [N, P, P], and not their variances."""
+        return self.covariance.shape.rank > self.mean.shape.rank
 
     @property
     def is_joint(self) -> bool:
         """Whether there are several latent functions that are correlated."""
-        return self.covariance.shape.rank == 3 and self.mean.shape[-1] > 1
+        return self.has_covariances and self.mean.shape[-1] > 1
 
 
 @singledispatch

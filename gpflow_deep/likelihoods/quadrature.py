@@ -26,7 +26,10 @@ from ..numerics.linalg import standard_deviation
 __all__ = ["Placement", "expectation", "expectation_at", "log_expectation"]
 
 Function = Callable[[tf.Tensor], tf.Tensor]
-"""Of the latent functions [Q, N, P], value by value: the same shape."""
+"""
+Of the latent functions [Q, N, P], value by value: the same shape. In all that follows there may be more axes,
+of draws, before N.
+"""
 
 _NUM_NODES = 48
 _NUM_NODES_OF_DENSITIES = 64
@@ -66,7 +69,7 @@ def expectation(function: Function, mean: tf.Tensor, variance: tf.Tensor) -> tf.
     :param variance: [N, P].
     """
     f = _Normal(mean, variance)
-    place = _place(lambda z: function(f.fixed(z)), mean.dtype)
+    place = _place(lambda z: function(f.fixed(z)), mean)
     return expectation_at(place, _NUM_NODES, function, mean, variance)
 
 
@@ -74,7 +77,7 @@ def expectation_at(
     place: Placement, num_nodes: int, function: Function, mean: tf.Tensor, variance: tf.Tensor
 ) -> tf.Tensor:
     """E[function(f)] for normal f, [N, P], by nodes of a given place, which has no gradient."""
-    z, jacobian = _nodes(place, num_nodes)
+    z, jacobian = _nodes(place, num_nodes, mean)
     weights = jacobian * _normal(z)
     weights /= tf.reduce_sum(weights, axis=0)
     return tf.reduce_sum(weights * function(_Normal(mean, variance).at(z)), axis=0)
@@ -89,8 +92,8 @@ def log_expectation(log_function: Function, mean: tf.Tensor, variance: tf.Tensor
     :param variance: [N, P].
     """
     f = _Normal(mean, variance)
-    placement = _place_at_mode(lambda z: log_function(f.fixed(z)), mean.dtype)
-    z, jacobian = _nodes(placement, _NUM_NODES_OF_DENSITIES)
+    placement = _place_at_mode(lambda z: log_function(f.fixed(z)), mean)
+    z, jacobian = _nodes(placement, _NUM_NODES_OF_DENSITIES, mean)
     log_weights = tf.math.log(jacobian) - 0.5 * tf.square(z) - 0.5 * np.log(2.0 * np.pi)
     return tf.reduce_logsumexp(log_function(f.at(z)) + log_weights, axis=0)
 
@@ -109,12 +112,12 @@ class _Normal:
         return tf.stop_gradient(self._mean) + tf.stop_gradient(self._scale) * z
 
 
-def _nodes(placement: Placement, num_nodes: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _nodes(placement: Placement, num_nodes: int, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Nodes z and the trapezoidal rule's weights for an integral over z, both [Q, N, P]."""
     centre, scale, low, high = placement
     first, last = (tf.asinh(tf.sinh(end - centre) / scale) for end in (low, high))
     step = (last - first) / (num_nodes - 1.0)
-    growth = tf.exp(first + step * _column(np.arange(num_nodes), centre.dtype))
+    growth = tf.exp(first + step * _column(np.arange(num_nodes), mean))
     decay = 1.0 / growth
     stretched = 0.5 * scale * (growth - decay)  # s sinh t
     # asinh and its derivative share a root; TensorFlow's own takes longer than all the rest.
@@ -132,10 +135,10 @@ _FINE = np.arange(-4.5, 5.0)  # [10]
 _OUTER = np.array([10.5, 12.5, 14.5, 17.0])
 
 
-def _place(function: Function, dtype: tf.DType) -> Placement:
-    """For the expectation of a function of z."""
+def _place(function: Function, mean: tf.Tensor) -> Placement:
+    """For the expectation of a function of z, in deviations from a mean."""
     outer = np.concatenate([-_OUTER[::-1], _COARSE, _OUTER])
-    z = _column(outer, dtype)
+    z = _column(outer, mean)
     values = function(z)
     coarse = slice(len(_OUTER), -len(_OUTER))
     centre, scale = _least_smooth(function, z[coarse], values[coarse], _normal)
@@ -157,6 +160,7 @@ def _least_smooth(
     """
     centre, size = _third_difference(z, values, weight)
     scale, rough = tf.ones_like(centre), tf.ones_like(centre, tf.bool)
+    fine = _column(_FINE, z[0])
 
     def still_rough(step: tf.Tensor, rough: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(rough)
@@ -164,7 +168,7 @@ def _least_smooth(
     def zoom(
         step: tf.Tensor, rough: tf.Tensor, centre: tf.Tensor, scale: tf.Tensor, size: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        z = centre + step * _column(_FINE, step.dtype)
+        z = centre + step * fine
         nearer, smaller = _third_difference(z, function(z), weight)
         rough &= smaller > _SMOOTH * size
         centre, scale = tf.where(rough, nearer, centre), tf.where(rough, step, scale)
@@ -222,7 +226,7 @@ _WIDE = np.concatenate([-_FAR[::-1], np.arange(-16.0, 17.0), _FAR])  # [53]
 _BROAD = 0.5
 
 
-def _place_at_mode(log_function: Function, dtype: tf.DType) -> Placement:
+def _place_at_mode(log_function: Function, mean: tf.Tensor) -> Placement:
     """
     For the expectation of exp(log_function) of z: about the mode of the integrand where that is narrow, where
     the log function is least smooth otherwise.
@@ -232,11 +236,11 @@ def _place_at_mode(log_function: Function, dtype: tf.DType) -> Placement:
         value = log_function(z) - 0.5 * tf.square(z)
         return tf.where(tf.math.is_finite(value), value, tf.fill(tf.shape(value), z.dtype.min))
 
-    wide = _column(_WIDE, dtype)
+    wide = _column(_WIDE, mean)
     values = log_integrand(wide)
     mode, highest, scale = _mode(log_integrand, wide, values)
 
-    z = _column(_COARSE, dtype)
+    z = _column(_COARSE, mean)
     kink, width = _least_smooth(log_function, z, log_function(z), tf.ones_like)
     narrow = scale < _BROAD
     centre, scale = tf.where(narrow, mode, kink), tf.where(narrow, scale, width)
@@ -244,10 +248,10 @@ def _place_at_mode(log_function: Function, dtype: tf.DType) -> Placement:
     # From the mode to where the integrand is lost in rounding; the normal's own mass may count far from it.
     least = highest + np.log(np.finfo(z.dtype.as_numpy_dtype).eps)
     around_mean = tf.reduce_max(tf.where(tf.abs(wide) <= _REACH, values, z.dtype.min), axis=0)
-    mean = tf.where(around_mean > least, tf.zeros_like(mode), mode)
+    nearest = tf.where(around_mean > least, tf.zeros_like(mode), mode)
     ends = []
-    for end in (tf.minimum(mode, mean) - _REACH, tf.maximum(mode, mean) + _REACH):
-        shares = _column(np.arange(1, 9) / 8.0, dtype)
+    for end in (tf.minimum(mode, nearest) - _REACH, tf.maximum(mode, nearest) + _REACH):
+        shares = _column(np.arange(1, 9) / 8.0, mean)
         inside = log_integrand(mode + shares * (end - mode))
         finite = tf.math.cumprod(tf.cast(inside > z.dtype.min, z.dtype), axis=0)
         counts = tf.where(inside > least, shares, tf.zeros_like(shares))
@@ -267,8 +271,10 @@ def _mode(
     """
     best = tf.argmax(values)
     last = z.shape[0] - 1
-    low, high = (tf.gather(z[:, 0, 0], tf.clip_by_value(best + i, 0, last)) for i in (-1, 1))
-    shares = _column(np.linspace(0.0, 1.0, 9), z.dtype)
+    low, high = (
+        tf.gather(tf.reshape(z, [-1]), tf.clip_by_value(best + i, 0, last)) for i in (-1, 1)
+    )
+    shares = _column(np.linspace(0.0, 1.0, 9), z[0])
 
     def zoom(
         mode: tf.Tensor, highest: tf.Tensor, low: tf.Tensor, high: tf.Tensor, width: tf.Tensor
@@ -294,5 +300,6 @@ def _mode(
     return mode, highest, tf.clip_by_value(width, 0.5 * (high - low), tf.ones_like(width))
 
 
-def _column(values: np.ndarray, dtype: tf.DType) -> tf.Tensor:
-    return tf.reshape(tf.constant(values, dtype), [-1, 1, 1])
+def _column(values: np.ndarray, like: tf.Tensor) -> tf.Tensor:
+    """[Q, 1, 1], with as many axes of one as a tensor [N, P] has."""
+    return tf.reshape(tf.constant(values, like.dtype), [-1, *[1] * like.shape.rank])

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gpflow.base import MeanAndVariance
 from gpflow.likelihoods import Likelihood, MultiClass, RobustMax
 
-from .log_probs import inherits
+from .kinds import inherits
 from .quadrature import Placement, expectation_at
 
 __all__ = [

@@ -10,7 +10,7 @@ from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood, StudentT
 from scipy.special import gammainc, gammaincinv
 
-from .log_probs import inherits
+from .kinds import inherits
 from .missing import MissingOutputs
 
 __all__ = ["noise_scales"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.base import InputData
 
+from ..numerics.parts import in_parts, part_size
 from ..numerics.warning import complex_casts_unsaid, warn_caller
+from .passage import walk
 
-__all__ = ["Convergence", "convergence_of"]
+__all__ = ["Convergence", "JudgesConvergence"]
 
 # Above and below these the kept states do not stand for a posterior (Gelman et al., Bayesian Data Analysis).
 _LARGEST_R_HAT = 1.1
@@ -35,18 +38,57 @@ class Convergence(NamedTuple):
     effective_sample_size: tf.Tensor  # [N, P], of all chains together
 
 
-def convergence_of(trace: tf.Tensor, times_kept: int) -> Convergence:
+class JudgesConvergence:
+    """The part of a sampled model that tells whether its chains agree."""
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_f_trace(self: Any, Xnew: InputData) -> tf.Tensor:
+        """
+        The means of the last layer's functions at each kept state, the hidden layers at their means: what
+        convergence is judged by, as the inducing outputs themselves are many, and have symmetries.
+
+        :param Xnew: inputs [N, D].
+        :return: [R, C, N, P], R states of C chains, oldest first.
+        """
+        X, states = self._as_matrix(Xnew), self.inducing_posterior.states()
+        R, C = tf.shape(states[0])[0], self.inducing_posterior.num_chains
+        flat = [tf.reshape(v, [R * C, *v.shape[2:]]) for v in states]
+        prepared = self._prepare()._replace(states=flat)
+        noise = [tf.zeros([R * C, 1, layer.num_latent_gps], X.dtype) for layer in self.layers[:-1]]
+
+        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return self._marginals(walk(self.layers, self._passage(prepared), X, noise)[-1])[:1]
+
+        size = part_size(self.inducing_posterior.num_kept * C)
+        means = in_parts(part, [X], size, 1, axis=1)[0]
+        return tf.reshape(means, [R, C, tf.shape(X)[0], self._output_dim])
+
+    def convergence(self: Any, Xnew: InputData) -> Convergence:
+        """
+        R-hat (of split chains) and effective sample size of the predictions at some inputs; of one chain too.
+
+        A warning says so where R-hat is above 1.1 at more than one in twenty points, or the effective sample
+        size below 10 there: the chains then disagree, and more steps are needed.
+
+        :param Xnew: inputs [N, D], such as those of held-out points.
+        :raises ValueError: where fewer than eight states of each chain have been kept.
+        """
+        trace = self.predict_f_trace(Xnew)
+        return _convergence_of(trace, int(self.inducing_posterior.num_predicting()))
+
+
+def _convergence_of(trace: tf.Tensor, num_states: int) -> Convergence:
     """
     R-hat and effective sample size of each prediction, with a warning where the chains disagree.
 
     :param trace: predictions at R states of C chains, [R, C, N, P].
-    :param times_kept: how often states were kept, for the message.
+    :param num_states: how many of each chain were kept, for the message.
     :raises ValueError: where there are fewer than eight states of each chain.
     """
     if trace.shape[0] < _LEAST_STATES:
         raise ValueError(
             f"convergence: expected at least {_LEAST_STATES} kept states of each chain, got"
-            f" {times_kept}."
+            f" {num_states}."
         )
     r_hat = _split_r_hat(trace)
     several = trace.shape[1] > 1

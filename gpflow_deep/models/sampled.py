@@ -9,7 +9,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.base import InputData, Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GPLayer, Layer
@@ -17,12 +17,11 @@ from ..layers.gp_layer import check_inducing_variables
 from ..likelihoods import predict_log_density, variational_expectations
 from ..likelihoods.monte_carlo import new_nodes
 from ..numerics.draws import standard_normals
-from ..numerics.parts import in_parts, part_size
 from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
-from ..posteriors.sampled import SampledPosterior, spread
+from ..posteriors.sampled import Record, SampledPosterior, spread
 from ..validation import (
     check_choice,
     check_noise,
@@ -31,7 +30,7 @@ from ..validation import (
     check_positive_number,
 )
 from .base import LayerOutput
-from .convergence import Convergence, convergence_of
+from .convergence import JudgesConvergence
 from .draws import DrawingDeepGPModel
 from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, walk
@@ -48,7 +47,7 @@ class Prepared(NamedTuple):
     states: list[tf.Tensor]  # per layer v [S, T, M], one for each component
 
 
-class SampledDeepGP(DrawingDeepGPModel):
+class SampledDeepGP(JudgesConvergence, DrawingDeepGPModel):
     r"""
     A deep GP whose whitened inducing outputs v of all layers are sampled from their posterior (Havasi,
     Hernández-Lobato & Murillo-Fuentes 2018, *Inference in deep Gaussian processes using stochastic gradient
@@ -66,7 +65,8 @@ class SampledDeepGP(DrawingDeepGPModel):
     Several chains run side by side. :func:`gpflow_deep.training.fit` moves them by
     :class:`gpflow_deep.optimizers.SGHMC` and takes from the same gradient a step of Adam on the
     hyperparameters, at the present states or at earlier ones: Monte Carlo EM. Predictions are mixtures over
-    the kept states.
+    the kept states, or over the present ones where the chains were assigned others since. For samplers of
+    one's own there is :meth:`log_posterior_density`.
 
     >>> layers = gd.layers.build_layers(X, hidden_dims=(1,), num_inducing=5)
     >>> model = gd.models.SampledDeepGP(layers, gpflow.likelihoods.Gaussian(0.1), num_chains=3)
@@ -152,6 +152,11 @@ class SampledDeepGP(DrawingDeepGPModel):
     def _settings_of_predictions(self) -> tuple[Any, ...]:  # type: ignore[override]
         return (*super()._settings_of_predictions, self.covariance_jitter)
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What is part of the model: not what is only kept with it."""
+        return tuple(p for p in super().parameters if not isinstance(p, Record))
+
     # The objective.
 
     @tf.autograph.experimental.do_not_convert
@@ -209,6 +214,44 @@ class SampledDeepGP(DrawingDeepGPModel):
             terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
         by_chain = tf.reshape(tf.reduce_sum(terms, axis=-1), [q.num_chains, S])
         return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior(states)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def log_posterior_density(self, data: RegressionData, noise: Noise = None) -> tf.Tensor:
+        """
+        Log density, up to a constant, of all that is trainable given the data: the target of a Hamiltonian
+        sampler, through ``gpflow.optimizers.SamplingHelper``. It is the sum of :meth:`log_joint` over the
+        chains, each a sample of its own, and the log prior of the hyperparameters, if there is one chain.
+
+        It is a function of the state, as such a sampler needs: hidden layers have the draws of the model's
+        ``seed``, the same at every call and for all chains. The more of them (``num_samples``), the nearer it
+        is to what training has new draws of at every step.
+
+        :param data: inputs [N, D] and targets [N, P], all of them.
+        :param noise: as for :meth:`log_joint`, in place of these draws.
+        :raises ValueError: where several chains have trainable hyperparameters, which no density is right
+            for: they would see the data once for each chain.
+        """
+        C = self.inducing_posterior.num_chains
+        if C > 1 and (free := self._trainable_hyperparameters()):
+            raise ValueError(
+                f"num_chains: expected 1 where hyperparameters are sampled too, got {C}: each of the chains"
+                " would count the data for them again. Make the model with num_chains=1, or fix"
+                f" {', '.join(free[:3])}{', ...' if len(free) > 3 else ''} by"
+                " gpflow.set_trainable(model.layers, False) and the like."
+            )
+        if noise is None:
+            draws = self.draw_noise(tf.shape(data[0])[0], self.num_samples, [self.seed, 0])
+            noise = [tf.tile(z, [C, 1, 1]) for z in draws]
+        return tf.reduce_sum(self.log_joint(data, noise)) + self.log_prior_density()
+
+    def _trainable_hyperparameters(self) -> list[str]:
+        """Their names: of all that is trainable but the chains."""
+        chains = {id(chain) for chain in self.inducing_posterior.chains}
+        named = gpflow.utilities.parameter_dict(self).items()
+        return [name for name, p in named if p.trainable and id(p) not in chains]
 
     @tf.autograph.experimental.do_not_convert
     def log_prior_density(self) -> tf.Tensor:
@@ -334,43 +377,6 @@ class SampledDeepGP(DrawingDeepGPModel):
             return prepared._replace(states=[spread(v, num_samples) for v in prepared.states])
         index = tf.random.uniform([num_samples], maxval=prepared.states[0].shape[0], dtype=tf.int32)
         return prepared._replace(states=[tf.gather(v, index) for v in prepared.states])
-
-    # Convergence.
-
-    @tf.autograph.experimental.do_not_convert
-    def predict_f_trace(self, Xnew: InputData) -> tf.Tensor:
-        """
-        The means of the last layer's functions at each kept state, the hidden layers at their means: what
-        convergence is judged by, as the inducing outputs themselves are many, and have symmetries.
-
-        :param Xnew: inputs [N, D].
-        :return: [R, C, N, P], R states of C chains, oldest first.
-        """
-        X, states = self._as_matrix(Xnew), self.inducing_posterior.states()
-        R, C = tf.shape(states[0])[0], self.inducing_posterior.num_chains
-        flat = [tf.reshape(v, [R * C, *v.shape[2:]]) for v in states]
-        prepared = Prepared(self._factors(), flat)
-        noise = [tf.zeros([R * C, 1, layer.num_latent_gps], X.dtype) for layer in self.layers[:-1]]
-
-        def part(X: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return self._marginals(walk(self.layers, self._passage(prepared), X, noise)[-1])[:1]
-
-        size = part_size(self.inducing_posterior.num_kept * C)
-        means = in_parts(part, [X], size, 1, axis=1)[0]
-        return tf.reshape(means, [R, C, tf.shape(X)[0], self._output_dim])
-
-    def convergence(self, Xnew: InputData) -> Convergence:
-        """
-        R-hat (of split chains) and effective sample size of the predictions at some inputs; of one chain too.
-
-        A warning says so where R-hat is above 1.1 at more than one in twenty points, or the effective sample
-        size below 10 there: the chains then disagree, and more steps are needed.
-
-        :param Xnew: inputs [N, D], such as those of held-out points.
-        :raises ValueError: where fewer than eight states of each chain have been kept.
-        """
-        trace = self.predict_f_trace(Xnew)
-        return convergence_of(trace, int(self.inducing_posterior.times_kept))
 
 
 def _per_chain(noise: tf.Tensor, num_chains: int) -> int:

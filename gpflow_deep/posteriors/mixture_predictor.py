@@ -16,6 +16,7 @@ from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.models import GPModel
 
 from ..likelihoods import predict_log_density, predict_mean_and_var
+from ..likelihoods.kinds import has_functions
 from ..likelihoods.scale_mixtures import noise_scales
 from ..numerics.parts import in_parts, part_size
 from ..validation import check_memory, check_positive_integer
@@ -36,6 +37,8 @@ _BY_MOMENTS: Any = GPModel  # a posterior is no such model, but predicts alike
 _COPIES = 5
 #: And how many numbers these may be, where functions are drawn a part of them at a time.
 _NUMBERS = 2**26
+#: How many means of functions a likelihood with functions of the inputs takes at once.
+_OBSERVED = 2**24
 
 
 class MixturePredictor(TakesInputs, ABC):
@@ -102,7 +105,8 @@ class MixturePredictor(TakesInputs, ABC):
             inducing outputs or weights, those of the layers that predictions draw.
         :return: means [S, N, P], variances [S, N, P], log weights [S].
         """
-        return self._components(self._as_matrix(Xnew), num_samples, noise)
+        X = self._as_matrix(Xnew)
+        return self._components(X, self._prediction(self._prepare(), num_samples, noise))
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -219,7 +223,8 @@ class MixturePredictor(TakesInputs, ABC):
         :return: means [S, N, P], variances [S, N, P], log weights [S]; 8 S of each for a Student-t.
         """
         Xnew = self._as_matrix(Xnew)
-        functions = self._components(Xnew, num_samples, noise)
+        prediction = self._prediction(self._prepare(), num_samples, noise)
+        functions = self._components(Xnew, prediction)
         observed = self._observed(Xnew, functions)
         scales = noise_scales(self.likelihood)
         return observed if scales is None else with_noise_scales(functions, observed, *scales)
@@ -303,9 +308,8 @@ class MixturePredictor(TakesInputs, ABC):
             return 2**31 - 1
         return part_size(int(prediction[2].shape[0] or 1), self._width)
 
-    def _components(self, X: tf.Tensor, num_samples: int | None, noise: Noise) -> Mixture:
+    def _components(self, X: tf.Tensor, prediction: Prediction) -> Mixture:
         """All components of all points [N, D]: a part of the points at a time."""
-        prediction = self._prediction(self._prepare(), num_samples, noise)
         part = partial(self._part, "components", prediction, False)
         means, variances = in_parts(part, [X], self._part_size(prediction), 2, axis=1)
         return Mixture(means, variances, prediction[2])
@@ -323,7 +327,10 @@ class MixturePredictor(TakesInputs, ABC):
 
         :param what: "components", their moments as of "f" or "y", or the "log density" of targets.
         """
-        f = self._mixture(X, prediction, full_output_cov)
+        if self._calls_functions(what):
+            f = self._components(X, prediction)
+        else:
+            f = self._mixture(X, prediction, full_output_cov)
         if what == "components":
             return f[:2]
         if what == "f":
@@ -360,7 +367,15 @@ class MixturePredictor(TakesInputs, ABC):
         del arrays  # a posterior compiles it for their types
         prediction = self._prediction(self._prepare(), None, noise)
         part = partial(self._part, what, prediction, full_output_cov)
-        return part, self._part_size(prediction)
+        size = self._part_size(prediction)
+        if self._calls_functions(what):
+            each = int(prediction[2].shape[0] or 1) * (self._output_dim or 1)
+            size = max(size, _OBSERVED // each)
+        return part, size
+
+    def _calls_functions(self, what: str) -> bool:
+        """Whether it takes functions of the inputs, which may have a value for each row of all."""
+        return what in ("y", "log density") and has_functions(self.likelihood)
 
     def _observed(self, X: tf.Tensor, f: Mixture) -> Mixture:
         mean, variance = self._through_likelihood(predict_mean_and_var, X, f)
@@ -375,19 +390,7 @@ class MixturePredictor(TakesInputs, ABC):
         self, function: Callable, X: tf.Tensor, f: Mixture, *observations: tf.Tensor
     ) -> tf.nest.Structure:
         """A function of (likelihood, X, mean, variance[, Y]) for all components at once."""
-        S = tf.shape(f.means)[0]
-
-        def tile(x: tf.Tensor) -> tf.Tensor:
-            return tf.tile(x, [S, 1])
-
-        rows = tile(X), as_rows(f.means), as_rows(f.variances), *map(tile, observations)
-        values = function(self.likelihood, *rows)
-        components = [S, tf.shape(X)[0]]
-
-        def restore(x: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(x, tf.concat([components, tf.shape(x)[1:]], axis=0))
-
-        return tf.nest.map_structure(restore, values)
+        return function(self.likelihood, X, f.means, f.variances, *observations)
 
 
 def _check_room(X: tf.Tensor, num_draws: int) -> None:

@@ -18,13 +18,33 @@ from ..validation import (
     check_sequence_of,
 )
 
-__all__ = ["SampledPosterior", "spread"]
+__all__ = ["Record", "SampledPosterior", "spread"]
+
+
+class Record(Parameter):
+    """
+    Numbers that are kept with a model and are none of its free ones, whatever is set trainable: a parameter
+    only because GPflow's dictionaries of parameters are to hold them.
+
+    :param value: whose type it has.
+    """
+
+    def __init__(self, value: np.ndarray) -> None:
+        super().__init__(value, dtype=value.dtype, trainable=False)
+
+    @property
+    def trainable(self) -> bool:
+        return False
+
+    def __int__(self) -> int:
+        return int(self.numpy())
 
 
 class SampledPosterior(Module):
     """
     States of Markov chains over the whitened inducing outputs v of all layers, whose prior is N(0, I): where
-    the chains are now, and the last of the states that were kept.
+    the chains are now, and the last of the states that were kept. Predictions are of those kept while the
+    chains are where their sampler left them, and of the present ones where these were assigned since.
 
     >>> layers = gd.layers.build_layers(X, hidden_dims=(2,), num_inducing=5)
     >>> q = gd.posteriors.SampledPosterior(layers, num_chains=3, num_kept=10)
@@ -63,16 +83,12 @@ class SampledPosterior(Module):
         ]
         self._prior = tfp.distributions.Normal(*np.array([0.0, 1.0], float_type))
         self.chains = [Parameter(start, prior=self._prior) for start in starts]
-        self.kept = [
-            tf.Variable(np.zeros([num_kept, *start.shape], float_type), trainable=False)
-            for start in starts
-        ]
-        self.times_kept = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.left = [Record(start) for start in starts]
+        self.kept = [Record(np.zeros([num_kept, *start.shape], float_type)) for start in starts]
+        self.times_kept = Record(np.array(0, np.int64))
         remembered = starts if window > 1 else []  # the present states need no copy
-        self.remembered = [
-            tf.Variable(np.stack([start] * window), trainable=False) for start in remembered
-        ]
-        self.recalled = [tf.Variable(start, trainable=False) for start in remembered]
+        self.remembered = [Record(np.stack([start] * window)) for start in remembered]
+        self.recalled = [Record(start) for start in remembered]
 
     @property
     def variables_of_chains(self) -> list[tf.Variable]:
@@ -81,20 +97,26 @@ class SampledPosterior(Module):
 
     @property
     def variables_kept(self) -> list[tf.Variable]:
-        """What predictions are made of."""
-        return [*self.kept, self.times_kept]
+        """What predictions are made of, and where the chains have to be for that."""
+        return _variables([*self.kept, self.times_kept, *self.left])
 
     @property
     def bookkeeping(self) -> list[tf.Variable]:
         """States of the past, and how many there were: no free numbers."""
-        return [*self.variables_kept, *self.remembered, *self.recalled]
+        return [*self.variables_kept, *_variables([*self.remembered, *self.recalled])]
 
     def keep(self) -> None:
         """Keep the present states, in place of the oldest ones."""
         slot = tf.cast(self.times_kept % self.num_kept, tf.int32)
-        for kept, chain in zip(self.kept, self.chains):
+        for kept, chain in zip(_variables(self.kept), self.chains):
             kept.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(chain)[None], slot[None]))
-        self.times_kept.assign_add(1)
+        self.times_kept.unconstrained_variable.assign_add(1)
+        self.leave()
+
+    def leave(self) -> None:
+        """Note where the chains are: a sampler brought them there, and the kept states are theirs."""
+        for left, chain in zip(_variables(self.left), self.chains):
+            left.assign(chain)
 
     def remember(self, step: tf.Tensor, seed: int) -> None:
         """
@@ -107,14 +129,15 @@ class SampledPosterior(Module):
             [], [seed, step], maxval=tf.minimum(step + 1, self.window), dtype=tf.int64
         )
         slot = step % self.window
-        for remembered, recalled, chain in zip(self.remembered, self.recalled, self.chains):
+        parts = _variables(self.remembered), _variables(self.recalled), self.chains
+        for remembered, recalled, chain in zip(*parts):
             present = tf.convert_to_tensor(chain)[None]
             remembered.scatter_update(tf.IndexedSlices(present, slot[None]))
             recalled.assign(remembered[index])
 
     def forget(self) -> None:
         """Keep none: predictions are of the present states until others are kept."""
-        self.times_kept.assign(0)
+        self.times_kept.unconstrained_variable.assign(0)
 
     def log_prior(self, states: Sequence[TensorType] | None = None) -> tf.Tensor:
         """
@@ -125,12 +148,18 @@ class SampledPosterior(Module):
         states = self.chains if states is None else states
         return tf.add_n([tf.reduce_sum(self._prior.log_prob(v), axis=[1, 2]) for v in states])
 
+    def num_predicting(self) -> tf.Tensor:
+        """How many kept states of each chain predict: none where the chains were assigned others since."""
+        moved = [tf.reduce_any(tf.not_equal(*pair)) for pair in zip(self.chains, self.left)]
+        filled = tf.cast(tf.minimum(self.times_kept, self.num_kept), tf.int32)
+        return tf.where(tf.reduce_any(moved), 0, filled)
+
     def states(self) -> list[tf.Tensor]:
         """
         All kept states, oldest first, [R', C, T_l, M_l] for each layer: the present ones alone, R' = 1,
-        where none has been kept.
+        where none has been kept, or the chains were assigned others since, as GPflow's loops over samples do.
         """
-        filled = tf.cast(tf.minimum(self.times_kept, self.num_kept), tf.int32)
+        filled = self.num_predicting()
         first = tf.cast(self.times_kept % self.num_kept, tf.int32)
         full = self.times_kept > self.num_kept
         order = (tf.range(filled) + tf.where(full, first, 0)) % self.num_kept
@@ -154,6 +183,10 @@ class SampledPosterior(Module):
         :param num_samples: S.
         """
         return [spread(tf.reshape(v, [-1, *v.shape[2:]]), num_samples) for v in states]
+
+
+def _variables(parameters: Sequence[Parameter]) -> list[tf.Variable]:
+    return [parameter.unconstrained_variable for parameter in parameters]
 
 
 def spread(states: tf.Tensor, num_samples: int) -> tf.Tensor:

@@ -72,6 +72,7 @@ class MovingChains:
             **averaged,
         )
         q = model.inducing_posterior
+        q.leave()
         q.remember(self.sampler.iterations - 1, self.sampler.seed)
         before = tf.maximum(self.sampler.iterations - 1, self._place_before)
         if self.steps - self.sampler.burn_in < model.keep_every * q.num_kept:

@@ -12,6 +12,8 @@ import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 from gpflow.kernels import Kernel
 
+from gpflow_deep.posteriors.sampled import Record
+
 __all__ = ["describe_model", "describe_optimizer", "describe_parameter"]
 
 
@@ -42,10 +44,11 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
 
 
 def describe_parameter(parameter: Parameter | tf.Variable) -> str:
-    """Its shape and prior; whether it is trained, and the value of a single number that is not."""
+    """Its shape and prior; whether it is trained, and the value of a single number that no run changes."""
     text = f"{parameter.shape} {'trainable' if parameter.trainable else 'fixed'}"
     # Arrays may have been computed, and differ in the last digit on another machine.
-    if not parameter.trainable and parameter.shape.ndims == 0:
+    is_constant = not parameter.trainable and not isinstance(parameter, Record)
+    if is_constant and parameter.shape.ndims == 0:
         text += f" at {parameter.numpy():.6g}"
     prior = getattr(parameter, "prior", None)
     return text if prior is None else f"{text}, prior {_describe(prior)}"

@@ -168,6 +168,8 @@ class Steps:
         """Undo the last update; the error that says so."""
         for variable, value in zip(self._updated, self._previous, strict=True):
             variable.assign(value)
+        if isinstance(self._natural_gradient, MovingChains):
+            self._model.inducing_posterior.leave()
         message = f"Training failed at step {step}: {what}\n{_ADVICE}"
         return TrainingError(message, step, loss, read_values(self._model))
 

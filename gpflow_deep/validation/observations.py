@@ -23,7 +23,7 @@ from gpflow.likelihoods import (
 )
 
 from ..likelihoods import MissingOutputs
-from ..likelihoods.log_probs import inherits
+from ..likelihoods.kinds import inherits
 from .arrays import as_real_tensor, refuse_merged_values
 from .numbers import check_positive_integer
 
@@ -133,13 +133,20 @@ def _is_finite(y: Any) -> Any:
     return tf.math.is_finite(y) if tf.is_tensor(y) else np.isfinite(y)
 
 
+def _any(x: Any) -> Any:
+    return tf.reduce_any(x) if tf.is_tensor(x) else np.any(x)
+
+
 def _of_part(number: int, support: _Requirement | None) -> list[_Requirement]:
     """What one of several likelihoods asks of the rows whose last column has its number."""
     if support is None:
         return []
 
     def holds(y: Any) -> Any:
-        return (y[..., -1:] != number) | support.holds(y[..., :-1])
+        values, others = y[..., :-1], y[..., -1:] != number
+        library = tf if tf.is_tensor(y) else np
+        # What other likelihoods observe says nothing of this one's labels, nor does a label of 1.
+        return others | support.holds(library.where(others, library.ones_like(values), values))
 
     words = f"{support.words} where the last column is {number}"
     return [_Requirement(holds, words, slice(None, -1))]
@@ -165,7 +172,11 @@ def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
     if isinstance(likelihood, Softmax):  # which is given integers, whatever its density
         return _Requirement(lambda y: y % 1 == 0, "expected whole numbers for Softmax")
     if has_density_of(Bernoulli):
-        return _Requirement(lambda y: (y == 0) | (y == 1), "expected labels 0 and 1 for Bernoulli")
+        # GPflow's takes all labels but 1 for the other class, which here has one label in a set of them.
+        return _Requirement(
+            lambda y: (y == 1) | (y == 0) | ((y == -1) & ~_any(y == 0)),
+            "expected labels -1 and 1 alone or labels 0 and 1 for Bernoulli",
+        )
     if has_density_of(Ordinal):
         last = likelihood.num_bins - 1
         return _Requirement(

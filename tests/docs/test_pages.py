@@ -22,6 +22,7 @@ _SHORTER = (
     # Chains say whether they agree from eight kept states on, and keep those of their last quarter.
     (r"\bsteps=4000", "steps=40"),
     (r"keep_every=\d+", "keep_every=1"),
+    (r"num_(results|burnin_steps|leapfrog_steps)=\d+", r"num_\1=2"),
     (r"time_limit=\d+", 'model="svgp", steps=2'),
     (r'model="auto", ', ""),
     (r'"maxiter": \d+', '"maxiter": 2'),

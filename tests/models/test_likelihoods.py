@@ -295,6 +295,113 @@ def test_noise_as_a_function_of_the_inputs() -> None:
     assert_close(density, tf.reduce_logsumexp(log_p, axis=0))
 
 
+class _Listed(gpflow.functions.Function):
+    """Known values, one for each row, in the order of the rows."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        super().__init__()
+        self.values = values
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.constant(self.values)
+
+
+@pytest.mark.parametrize(
+    "family, likelihood",
+    [
+        ("mean-field", gpflow.likelihoods.Gaussian),
+        ("mean-field", gpflow.likelihoods.StudentT),
+        ("global-inducing", gpflow.likelihoods.Gaussian),
+        ("amortized-sites", gpflow.likelihoods.Gaussian),
+    ],
+)
+def test_a_known_scale_for_each_row(family: str, likelihood: type[ScalarLikelihood]) -> None:
+    """As the same function of the inputs, in training and in predictions at the rows of training."""
+    function = gpflow.functions.Linear(A=[[0.1], [0.2]], b=0.7)
+    gpflow.set_trainable(function, False)
+    objectives, predictions = [], []
+    for scale in (function, _Listed(function(X).numpy())):
+        model = make_model(family, likelihood=likelihood(scale=scale))
+        loss = model.training_loss_closure((X, SIGNAL), compile=False, seed=0)
+        objectives.append(gradients(loss, model.trainable_variables))
+        y, mixture = model.predict_y(X), model.predict_y_mixture(X)
+        predictions.append([y, mixture, model.predict_log_density((X, SIGNAL))])
+    assert_close(*objectives)
+    assert_close(*predictions)
+
+
+def test_known_scales_of_more_rows_than_a_part_of_a_prediction() -> None:
+    rng = np.random.default_rng(0)
+    inputs, scales = rng.normal(size=[90, 2]), rng.uniform(0.1, 1.0, size=[90, 1])
+    likelihood = gpflow.likelihoods.Gaussian(scale=_Listed(scales))
+    model = make_model("mean-field", likelihood=likelihood, num_prediction_samples=200)
+    f, y = model.predict_f(inputs), model.predict_y(inputs)
+    assert_close(y[1] - f[1], np.square(scales))
+    posterior = model.posterior()
+    for _ in range(2):
+        assert_close(posterior.predict_y(inputs), y)
+    assert model.predict_log_density((inputs, y[0])).shape == (90,)
+
+
+def test_a_known_scale_for_each_row_in_one_layer_is_that_of_an_svgp() -> None:
+    likelihood = gpflow.likelihoods.Gaussian(scale=_Listed(np.exp(SIGNAL)))
+    kernel = gpflow.kernels.RBF()
+    model = gd.models.DeepGP([gd.layers.GPLayer(kernel, X[::3].copy(), 1)], likelihood)
+    svgp = gpflow.models.SVGP(kernel, likelihood, X[::3].copy())
+    assert_close(model.elbo((X, SIGNAL)), svgp.elbo((X, SIGNAL)))
+    assert_close(model.predict_y(X), svgp.predict_y(X))
+    assert_close(model.predict_log_density((X, SIGNAL)), svgp.predict_log_density((X, SIGNAL)))
+
+
+_LINKS = {
+    "gpflow's": gpflow.likelihoods.Bernoulli(),
+    "probit": gpflow.likelihoods.Bernoulli(invlink=gd.likelihoods.probit),
+    "sigmoid": gpflow.likelihoods.Bernoulli(invlink=tf.math.sigmoid),
+}
+
+
+@pytest.mark.parametrize("link", _LINKS)
+@pytest.mark.parametrize("family", ["mean-field", "fitc-ep"])
+def test_labels_of_minus_one_are_those_of_zero(family: str, link: str) -> None:
+    zeros = (SIGNAL > 0).astype(float)
+    model = make_model(family, likelihood=_LINKS[link])
+    results = []
+    for labels in (zeros, 2.0 * zeros - 1.0):
+        loss = model.training_loss_closure((X, labels), compile=False, seed=0)
+        densities = model.predict_log_density((X, labels))
+        results.append([gradients(loss, model.trainable_variables), densities])
+    for one, other in zip(*map(tf.nest.flatten, results)):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("link", ["gpflow's", "sigmoid"])
+def test_labels_of_minus_one_in_one_layer_are_an_svgp_s(link: str) -> None:
+    """With nodes that both take."""
+    nodes = gpflow.quadrature.NDiagGHQuadrature(1, 30)
+    likelihood = gpflow.likelihoods.Bernoulli(_LINKS[link].invlink, quadrature=nodes)
+    kernel, Z = gpflow.kernels.RBF(), X[::4].copy()
+    labels = np.where(SIGNAL > 0, 1.0, -1.0)
+    model = gd.models.DeepGP([gd.layers.GPLayer(kernel, Z, 1)], likelihood)
+    svgp = gpflow.models.SVGP(kernel, likelihood, Z)
+    for name in ("elbo", "predict_log_density"):
+        actual, expected = (getattr(m, name)((X, labels)) for m in (model, svgp))
+        assert_close(actual, expected)
+    slopes = [
+        gradients(lambda m=m: m.elbo((X, labels)), [m.q_mu.unconstrained_variable])[1]
+        for m in (model, svgp)
+    ]
+    assert_close(*slopes)
+
+
+def test_expectation_propagation_takes_labels_of_minus_one() -> None:
+    zeros, results = (SIGNAL > 0).astype(float), []
+    for labels in (zeros, 2.0 * zeros - 1.0):
+        model = make_model("fitc-ep", (), likelihood=_LINKS["probit"], random=False)
+        gd.optimizers.StochasticEP(model).step((X, labels))
+        results.append(model.predict_f(XNEW))
+    assert_close(*results)
+
+
 def test_bound_is_below_the_log_evidence() -> None:
     """For a likelihood that is not conjugate: against draws of the functions at few points."""
     case = CASES["bernoulli"]

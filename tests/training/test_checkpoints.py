@@ -330,6 +330,18 @@ def test_sampling_can_be_made_longer_and_keeps_its_burn_in(tmp_path: Path) -> No
         quiet_fit(_sampled(), steps=13, sampler=sampler, checkpoint_dir=tmp_path)
 
 
+def test_a_sampled_model_itself_goes_on(tmp_path: Path) -> None:
+    """What it has kept by then is no setting."""
+    model, whole = _sampled(), _sampled()
+    for steps in (4, 12):
+        model.keep_every = whole.keep_every = 1
+        quiet_fit(model, steps=steps, checkpoint_dir=tmp_path)
+    assert int(model.inducing_posterior.times_kept) > 0
+    burn_in = gpflow_deep.optimizers.SGHMC(model.step_size, model.momentum_decay, burn_in=3)
+    quiet_fit(whole, steps=12, sampler=burn_in)
+    assert_same(model, whole)
+
+
 def test_states_are_due_by_the_place_of_the_run_that_goes_on() -> None:
     """In limited time it is further on than the steps, and what was due before was kept then."""
     model = _sampled()
