@@ -55,7 +55,7 @@ def by_rows(function: Callable[..., Any], *arguments: TensorType) -> Any:
     def rows(x: tf.Tensor) -> tf.Tensor:
         if not known.is_fully_defined() or x.shape[:-1] != known:
             x = tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-1:]], 0))
-        return tf.reshape(x, [size, x.shape[-1]])
+        return tf.reshape(x, [size, tf.shape(x)[-1] if x.shape[-1] is None else x.shape[-1]])
 
     def batches(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(x, tf.concat([batch, tf.shape(x)[1:]], 0))
