@@ -243,9 +243,17 @@ class SampledDeepGP(JudgesConvergence, DrawingDeepGPModel):
                 " gpflow.set_trainable(model.layers, False) and the like."
             )
         if noise is None:
-            draws = self.draw_noise(tf.shape(data[0])[0], self.num_samples, [self.seed, 0])
-            noise = [tf.tile(z, [C, 1, 1]) for z in draws]
+            noise = self._same_draws(tf.shape(data[0])[0], self.num_samples, self.seed)
+        return self._log_density_of_states(data, noise)
+
+    def _log_density_of_states(self, data: RegressionData, noise: Noise) -> tf.Tensor:
+        """Of the states of all chains, and of hyperparameters that are those of a single one."""
         return tf.reduce_sum(self.log_joint(data, noise)) + self.log_prior_density()
+
+    def _same_draws(self, N: int | tf.Tensor, num_samples: int, seed: int) -> list[tf.Tensor]:
+        """Draws of the hidden layers that are the same at every call and for all chains."""
+        draws = self.draw_noise(N, num_samples, [seed, 0])
+        return [tf.tile(z, [self.inducing_posterior.num_chains, 1, 1]) for z in draws]
 
     def _trainable_hyperparameters(self) -> list[str]:
         """Their names: of all that is trainable but the chains."""

@@ -140,14 +140,11 @@ def sample_no_u_turn(
     parameters = [*chains, *(_with_priors(model) if hyperparameters else [])]
     if not parameters:
         raise ValueError("model: expected trainable chains, or hyperparameters=True, got neither.")
-    draws = model.draw_noise(len(data[0]), num_samples=num_draws, seed=[seed, 0])
-    noise = [tf.tile(z, [q.num_chains, 1, 1]) for z in draws]
+    noise = model._same_draws(len(data[0]), num_draws, seed)
     data = model._check_data(data)
-
-    def log_density() -> tf.Tensor:
-        return tf.reduce_sum(model.log_joint(data, noise)) + model.log_prior_density()
-
-    helper = gpflow.optimizers.SamplingHelper(log_density, parameters)
+    helper = gpflow.optimizers.SamplingHelper(
+        lambda: model._log_density_of_states(data, noise), parameters
+    )
     kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
         tfp.mcmc.NoUTurnSampler(
             helper.target_log_prob_fn,
