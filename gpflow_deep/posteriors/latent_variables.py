@@ -154,6 +154,9 @@ class FreeLatents(LatentPosterior):
         )
         if X.shape[0] not in (None, self.num_data):
             raise ValueError(f"{expected}; got {X.shape[0]}.")
-        rows = tf.debugging.assert_equal(tf.shape(X)[0], self.num_data, f"{expected}.")
+        N = tf.shape(X)[0]
+        rows = tf.debugging.assert_equal(N, self.num_data, f"{expected}.")
         with tf.control_dependencies([] if rows is None else [rows]):
-            return Latents(tf.identity(self.mean), tf.identity(self.scale))
+            # Rows of a number that is known only then: from that of the parameters TensorFlow would work out
+            # shapes that wait for no assertion, and targets would fail to broadcast to them first.
+            return Latents(self.mean[:N], self.scale[:N])
