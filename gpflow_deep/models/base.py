@@ -22,6 +22,7 @@ from ..posteriors.base import Conditional
 from ..posteriors.mixture import Mixture, equal_log_weights
 from ..posteriors.mixture_predictor import MixturePredictor, Prediction
 from ..posteriors.predictive import DeepGPPosterior
+from ..posteriors.records import Record
 from ..validation import (
     as_num_data,
     check_finite,
@@ -121,8 +122,8 @@ class DeepGPModel(
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
         """What an optimiser or a sampler moves: none that is only kept, whatever was set trainable."""
-        posterior = getattr(self, "inducing_posterior", None)
-        kept = {id(variable) for variable in getattr(posterior, "bookkeeping", [])}
+        records = self._flatten(predicate=lambda part: isinstance(part, Record))
+        kept = {id(record.unconstrained_variable) for record in records}
         return tuple(v for v in super().trainable_variables if id(v) not in kept)
 
     def _check_sharing(self) -> None:

@@ -21,7 +21,8 @@ from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mixture import Mixture, Noise, equal_log_weights
 from ..posteriors.mixture_predictor import Prediction
 from ..posteriors.monte_carlo import MonteCarloRecursion
-from ..posteriors.sampled import Record, SampledPosterior, spread
+from ..posteriors.records import Record
+from ..posteriors.sampled import SampledPosterior, spread
 from ..validation import (
     check_choice,
     check_noise,

@@ -17,27 +17,9 @@ from ..validation import (
     check_seed,
     check_sequence_of,
 )
+from .records import Record
 
-__all__ = ["Record", "SampledPosterior", "spread"]
-
-
-class Record(Parameter):
-    """
-    Numbers that are kept with a model and are none of its free ones, whatever is set trainable: a parameter
-    only because GPflow's dictionaries of parameters are to hold them.
-
-    :param value: whose type it has.
-    """
-
-    def __init__(self, value: np.ndarray) -> None:
-        super().__init__(value, dtype=value.dtype, trainable=False)
-
-    @property
-    def trainable(self) -> bool:
-        return False
-
-    def __int__(self) -> int:
-        return int(self.numpy())
+__all__ = ["SampledPosterior", "spread"]
 
 
 class SampledPosterior(Module):
@@ -99,11 +81,6 @@ class SampledPosterior(Module):
     def variables_kept(self) -> list[tf.Variable]:
         """What predictions are made of, and where the chains have to be for that."""
         return _variables([*self.kept, self.times_kept, *self.left])
-
-    @property
-    def bookkeeping(self) -> list[tf.Variable]:
-        """States of the past, and how many there were: no free numbers."""
-        return [*self.variables_kept, *_variables([*self.remembered, *self.recalled])]
 
     def keep(self) -> None:
         """Keep the present states, in place of the oldest ones."""

@@ -27,6 +27,7 @@ from ..layers import GPLayer
 from ..numerics.bijectors import PackedTriangular, in_units_of
 from ..numerics.factorisations import cholesky
 from ..validation import check_memory, check_positive_number, check_seed, check_sequence_of
+from .records import Record
 
 __all__ = ["TiedFactor", "Weights"]
 
@@ -99,18 +100,13 @@ class TiedFactor(Module):
         rng = np.random.default_rng(check_seed(seed))
         self.precision_sqrt, self.targets = [], []
         # E E^T, by which q is wider than the prior, which no factor makes it: to be taken from the reduction.
-        self.excess_sqrt: list[Parameter] = []
+        self.excess_sqrt: list[Record] = []
         for T, M in zip(self.num_latent_gps, self.num_inducing):
             factor: np.ndarray = np.broadcast_to(np.eye(M), [T, M, M])
             self.precision_sqrt.append(Parameter(factor, transform=_positive_triangular(M, scale)))
             targets = 0.1 * rng.standard_normal([T, M])
             self.targets.append(Parameter(targets, transform=in_units_of(scale)))
-            self.excess_sqrt.append(Parameter(np.zeros([T, M, M]), trainable=False))
-
-    @property
-    def bookkeeping(self) -> list[tf.Variable]:
-        """What is assigned, and no free number."""
-        return [excess.unconstrained_variable for excess in self.excess_sqrt]
+            self.excess_sqrt.append(Record(np.zeros([T, M, M], gpflow.default_float())))
 
     @property
     def variational_params(self) -> list[tuple[Parameter, Parameter]]:

@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 from gpflow.base import Module, Parameter
 from gpflow.kernels import Kernel
 
-from gpflow_deep.posteriors.sampled import Record
+from gpflow_deep.posteriors.records import Record
 
 __all__ = ["describe_model", "describe_optimizer", "describe_parameter"]
 
