@@ -36,8 +36,7 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     try:
         return validate_data(estimator, X, *y, dtype=np.float64, **options)
     except (TypeError, ValueError) as error:
-        if isinstance(X, pd.DataFrame):
-            _check_columns(X, error)
+        _check_columns(_as_frame(X), error)
         raise
 
 
@@ -51,10 +50,24 @@ def _parts(values: Any) -> Iterable[Any]:
     """The columns of a table, each with a type of its own; anything else as it is."""
     if isinstance(values, pd.DataFrame):
         return (cells for _, cells in values.items())
-    for name in ("iter_columns", "itercolumns"):  # of polars and of pyarrow
-        if hasattr(values, name):
-            return getattr(values, name)()
-    return [values]
+    columns = _columns_of(values)
+    return [values] if columns is None else columns()
+
+
+def _as_frame(X: Any) -> pd.DataFrame:
+    """A table with the names of its columns; anything else as one that has none."""
+    if isinstance(X, pd.DataFrame):
+        return X
+    columns = _columns_of(X)
+    if columns is None:
+        return pd.DataFrame()
+    names = X.column_names if hasattr(X, "column_names") else X.columns
+    return pd.DataFrame({name: np.asarray(cells) for name, cells in zip(names, columns())})
+
+
+def _columns_of(values: Any) -> Any:
+    """The method of polars' or of pyarrow's tables; ``None`` for what has neither."""
+    return getattr(values, "iter_columns", getattr(values, "itercolumns", None))
 
 
 def _times_in(values: Any) -> str:
@@ -115,7 +128,8 @@ def _check_targets(y: Any, numbers: bool) -> None:
     kind = getattr(getattr(y, "dtype", None), "kind", "O")
     if numbers:
         _check_no_times(y, "y")
-    if kind not in "OSUT" or not isinstance(y, (Sequence, np.ndarray, pd.Series)) or not len(y):
+    is_sequence = isinstance(y, Sequence) or hasattr(y, "dtype")
+    if kind not in "OSUT" or not is_sequence or not len(y):
         return
     cells = pd.Series(np.asarray(y, object).ravel())
     missing = cells.isna()

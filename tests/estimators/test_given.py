@@ -189,6 +189,42 @@ def test_times_in_tables_of_other_libraries_are_no_numbers(library: str) -> None
             DeepGPRegressor("constant").fit(_X, table({"y": times}))
 
 
+class _NamedTable:
+    """A table as pyarrow has them, which is no array of numbers where a column is text."""
+
+    column_names = ("a", "b")
+    shape = (24, 2)
+
+    def __len__(self) -> int:
+        return 24
+
+    def itercolumns(self) -> Any:
+        return iter([pd.Series(_y), pd.Series(["u"] * 24)])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array([[*row] for row in zip(_y, ["u"] * 24)], object).astype(dtype or object)
+
+
+class _Series:
+    """A column as polars has them, of a type that is none of NumPy's."""
+
+    dtype = "String"
+    shape = (24,)
+
+    def __len__(self) -> int:
+        return 24
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(["u"] * 23 + [None], object).astype(dtype or object)
+
+
+def test_text_in_tables_of_other_libraries_is_named() -> None:
+    with pytest.raises(ValueError, match="^X, column 'b': expected numbers, got .* such as u"):
+        DeepGPRegressor("constant").fit(_NamedTable(), _y)
+    with pytest.raises(ValueError, match="^Input y contains NaN: .* got none in row 23"):
+        DeepGPRegressor("constant").fit(_X, _Series())
+
+
 @pytest.mark.parametrize(
     "columns",
     [{"c": pd.Categorical([1, 2] * 12)}, {"c": [*map(str, range(24))]}, {"c": [True] * 24}],
