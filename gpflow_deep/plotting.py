@@ -92,8 +92,8 @@ def plot_inducing_covariance(
 
 
 @check_shapes(
-    "variance: [N]",
-    "squared_error: [N]",
+    "variance: [points...]",
+    "squared_error: [points...]",
     "return[0]: [B]",
     "return[1]: [B]",
 )
@@ -107,17 +107,17 @@ def binned_errors(
     >>> variance, error
     (array([1.5, 3.5]), array([1., 1.]))
 
-    :param variance: predictive variances with the noise.
-    :param squared_error: of the predictive means.
-    :param num_bins: groups of points, of equal size but for one; at most N.
+    :param variance: predictive variances with the noise, [N] or [N, P]; each of them is a point.
+    :param squared_error: of the predictive means, of the same shape.
+    :param num_bins: groups of points, of equal size but for one; at most as many as points.
     :return: mean variance and mean squared error of each group.
     :raises ValueError: without points, or groups, or where a number is not finite.
     """
     check_positive_integer(num_bins, "num_bins")
-    if not len(variance):
+    if not np.size(variance):
         raise ValueError("variance: expected at least one point, got none.")
-    variance = finite_array(variance, "variance")
-    squared_error = finite_array(squared_error, "squared_error")
+    variance = finite_array(variance, "variance").ravel()
+    squared_error = finite_array(squared_error, "squared_error").ravel()
     groups = np.array_split(np.argsort(variance, kind="stable"), min(num_bins, len(variance)))
     means = np.array(
         [[values[group].mean() for group in groups] for values in (variance, squared_error)]
@@ -126,8 +126,8 @@ def binned_errors(
 
 
 @check_shapes(
-    "variance: [N]",
-    "squared_error: [N]",
+    "variance: [points...]",
+    "squared_error: [points...]",
 )
 def plot_variance_vs_error(
     variance: np.ndarray,
@@ -150,8 +150,8 @@ def plot_variance_vs_error(
     >>> axes.get_xscale()
     'log'
 
-    :param variance: predictive variances with the noise, positive.
-    :param squared_error: of the predictive means.
+    :param variance: predictive variances with the noise, positive, [N] or [N, P]; each of them is a point.
+    :param squared_error: of the predictive means, of the same shape.
     :param ax: where to draw; call again on the same axes to compare models.
     :param label: for the legend.
     :param num_bins: groups of points.

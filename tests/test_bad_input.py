@@ -141,6 +141,11 @@ PREDICTIONS: dict[str, tuple[type[Exception], str, Call]] = {
         "data",
         lambda model: model.predict_log_density((XNEW, YNEW[:5])),
     ),
+    "targets a vector": (
+        ValueError,
+        r"data\[1\].*\[..., N, P\].*\(6,\)\. One column is x\[:, None\]",
+        lambda model: model.predict_log_density((XNEW, YNEW[:, 0])),
+    ),
     "no pair": (
         ShapeMismatchError,
         "data",

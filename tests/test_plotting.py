@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
@@ -103,6 +104,23 @@ def test_variances_against_errors_of_several_models_share_the_axes() -> None:
     )
     ax.figure.canvas.draw()
     assert 800.0 < ax.get_xlim()[0] < ax.get_xlim()[1] < 2500.0
+
+
+@pytest.mark.parametrize("shape", [(30, 1), (15, 2)])
+def test_moments_of_predictions_are_drawn_as_they_are(shape: tuple[int, int]) -> None:
+    variance, squared_error = np.random.default_rng(5).uniform(1.0, 2.0, size=(2, 30))
+    matrices = variance.reshape(shape), squared_error.reshape(shape)
+    np.testing.assert_array_equal(
+        binned_errors(*matrices, 5), binned_errors(variance, squared_error, 5)
+    )
+    lines = [
+        plot_variance_vs_error(*arrays, plt.figure().add_subplot()).lines
+        for arrays in (matrices, (variance, squared_error))
+    ]
+    for of_matrices, of_vectors in zip(*lines, strict=True):
+        np.testing.assert_array_equal(of_matrices.get_xydata(), of_vectors.get_xydata())
+    with pytest.raises(ShapeMismatchError):
+        plot_variance_vs_error(matrices[0], matrices[1].T)
 
 
 def test_nothing_is_not_drawn() -> None:

@@ -150,7 +150,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     def predict_mixture(self, X: Any) -> Mixture:
         """
         The predictive distribution of new observations, a mixture of S Gaussians at each row: what
-        `gpflow_deep.metrics` scores.
+        `gpflow_deep.metrics` scores. A component's Student-t noise is the same in all outputs: log densities
+        of several are those of :meth:`log_density`.
 
         :return: means [S, N, P], variances [S, N, P], logarithms of weights [S].
         """

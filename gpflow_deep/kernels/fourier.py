@@ -144,7 +144,7 @@ class _Numbers:
         self.input_dim, self.shape = input_dim, [num_samples, num_features]
         dims = max(1, self._how_many(kernel))
         seed = tf.random.experimental.stateless_fold_in(seed, 1 + index)
-        shift = tf.reshape(digital_shift(num_samples * dims, seed), [num_samples, dims])
+        shift = digital_shift(dims, seed, [num_samples])
         self._left = even_uniforms(num_features, dims, shift)[:, :num_features]
 
     def _how_many(self, kernel: Kernel) -> int:

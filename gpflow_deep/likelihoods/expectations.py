@@ -75,14 +75,14 @@ def variational_expectations(
     :return: [..., N].
     """
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    if takes_draws(likelihood, "variational_expectations"):
+        return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
         return by_rows(partial(variational_expectations, likelihood), X, Fmu, Fvar, Y)
     if is_switched(likelihood):
         return by_likelihood(variational_expectations, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
         return largest_normaliser(likelihood, Fmu, Fvar, Y, 0.0)
-    if takes_draws(likelihood, "variational_expectations"):
-        return drawn_expectation(likelihood, X, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "variational_expectations"):
         return _own(likelihood, "variational_expectations", X, Fmu, Fvar, Y)
     return tf.reduce_sum(each_expectation(likelihood, X, Fmu, Fvar, Y), axis=-1)
@@ -101,14 +101,14 @@ def predict_log_density(
     True
     """
     X, Fmu, Fvar, Y = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    if takes_draws(likelihood, "predict_log_density"):
+        return drawn_density(likelihood, X, Fmu, Fvar, Y)
     if needs_rows(likelihood, X, Fmu, Fvar, Y=Y):
         return by_rows(partial(predict_log_density, likelihood), X, Fmu, Fvar, Y)
     if is_switched(likelihood):
         return by_likelihood(predict_log_density, likelihood, X, Fmu, Fvar, Y)
     if has_robust_max(likelihood):
         return largest_normaliser(likelihood, Fmu, Fvar, Y, 1.0)
-    if takes_draws(likelihood, "predict_log_density"):
-        return drawn_density(likelihood, X, Fmu, Fvar, Y)
     if has_normal_scale(likelihood):
         return scale_normaliser(likelihood, Fmu, Fvar, Y)
     if not needs_quadrature(likelihood, "predict_log_density"):
@@ -135,6 +135,8 @@ def predict_mean_and_var(
     :return: both [..., N, ...].
     """
     X, Fmu, Fvar = map(tf.convert_to_tensor, (X, Fmu, Fvar))
+    if takes_draws(likelihood, "predict_mean_and_var"):
+        return drawn_moments(likelihood, X, Fmu, Fvar)
     if needs_rows(likelihood, X, Fmu, Fvar):
         return by_rows(partial(predict_mean_and_var, likelihood), X, Fmu, Fvar)
     if is_switched(likelihood):
@@ -143,8 +145,6 @@ def predict_mean_and_var(
         return mean, variance
     if has_robust_max(likelihood):
         return largest_moments(likelihood, Fmu, Fvar)
-    if takes_draws(likelihood, "predict_mean_and_var"):
-        return drawn_moments(likelihood, X, Fmu, Fvar)
     if not needs_quadrature(likelihood, "predict_mean_and_var"):
         return _own(likelihood, "predict_mean_and_var", X, Fmu, Fvar)
 

@@ -13,6 +13,7 @@ from gpflow.likelihoods import (
     Likelihood,
     Ordinal,
     ScalarLikelihood,
+    Softmax,
     SwitchedLikelihood,
 )
 
@@ -102,6 +103,9 @@ def log_prob(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType
         return by_likelihood(log_prob, likelihood, X, F, Y)
     if isinstance(likelihood, ScalarLikelihood) and inherits(likelihood, ScalarLikelihood, *own):
         return tf.reduce_sum(scalar_log_prob(likelihood, X, F, Y), axis=-1)
+    if isinstance(likelihood, Softmax):
+        # Models take classes of any type, and so do the other likelihoods of classes; TensorFlow does not.
+        Y = tf.cast(Y, tf.int64)
     return likelihood.log_prob(X, F, Y)
 
 

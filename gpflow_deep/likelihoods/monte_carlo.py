@@ -8,6 +8,9 @@ node is then distributed as the latent functions are, and averages are unbiased.
 they were; shifted modulo 1 they would not. One observation's expected log density has an error 6 to 29 times
 smaller than with GPflow's 100 draws (3 to 30 classes, latent functions with standard deviations of 0.3 to 3).
 
+Each component of a mixture has a shift of its own, in predictions always the same one: what a set of nodes
+gives one class and takes from another averages out.
+
 Of one latent function nothing need be drawn: it has the nodes of :mod:`.quadrature`.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +30,7 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, Softmax
 from ..numerics.draws import digital_shift, even_normals
 from ..numerics.linalg import standard_deviation
 from ..numerics.warning import warn_of_new_draws
+from .batches import by_rows
 from .kinds import inherits
 from .log_probs import log_prob
 from .quadrature import Function, expectation, log_expectation
@@ -87,7 +92,14 @@ def takes_draws(likelihood: Likelihood, method: str) -> bool:
 def drawn_expectation(
     likelihood: MonteCarloLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
-    """The expected log density of each observation, [N]."""
+    """
+    The expected log density of each observation, [..., N].
+
+    :param X: [N, D].
+    :param Fmu: [..., N, P], leading axes for the components of mixtures; they may differ in all that follows.
+    :param Fvar: likewise.
+    :param Y: [N, ...].
+    """
     if Fmu.shape[-1] == 1:
         return expectation(_of_values(likelihood, X, Y), Fmu, Fvar)[..., 0]
     F = _at_nodes(likelihood, Fmu, Fvar)
@@ -97,7 +109,7 @@ def drawn_expectation(
 def drawn_density(
     likelihood: MonteCarloLikelihood, X: tf.Tensor, Fmu: tf.Tensor, Fvar: tf.Tensor, Y: tf.Tensor
 ) -> tf.Tensor:
-    """The log predictive density of each observation, [N]."""
+    """The log predictive density of each observation, [..., N]."""
     if Fmu.shape[-1] == 1:
         return log_expectation(_of_values(likelihood, X, Y), Fmu, Fvar)[..., 0]
     F = _at_nodes(likelihood, Fmu, Fvar)
@@ -110,64 +122,58 @@ def drawn_moments(
 ) -> MeanAndVariance:
     """Mean and variance of new observations."""
 
-    def moments(F: tf.Tensor) -> Iterator[tf.Tensor]:
-        """Given values [Q, N, P] of the functions."""
-        rows = _inputs(likelihood, X, F.shape[0]), tf.reshape(F, [-1, F.shape[-1]])
-        for moment in (likelihood.conditional_mean, likelihood.conditional_variance):
-            x = moment(*rows)
-            yield tf.reshape(x, tf.concat([tf.shape(F)[:2], tf.shape(x)[1:]], axis=0))
-
+    # Given values [Q, ..., N, P] of the functions.
+    mean_of, variance_of = (
+        partial(by_rows, moment, _inputs(likelihood, X))
+        for moment in (likelihood.conditional_mean, likelihood.conditional_variance)
+    )
     # Of several moments, as of classes, a function's values do not make one each.
-    if Fmu.shape[-1] == 1 and next(moments(Fmu[None])).shape[-1] == 1:
-        mean = expectation(lambda F: next(moments(F)), Fmu, Fvar)
+    if Fmu.shape[-1] == 1 and mean_of(Fmu[None]).shape[-1] == 1:
+        mean = expectation(mean_of, Fmu, Fvar)
 
         def square(F: tf.Tensor) -> tf.Tensor:
-            own_mean, own_variance = moments(F)
-            return own_variance + tf.square(own_mean - mean)
+            return variance_of(F) + tf.square(mean_of(F) - mean)
 
         return mean, expectation(square, Fmu, Fvar)
-    means, variances = moments(_at_nodes(likelihood, Fmu, Fvar))
+    F = _at_nodes(likelihood, Fmu, Fvar)
+    means, variances = mean_of(F), variance_of(F)
     mean = tf.reduce_mean(means, axis=0)
     return mean, tf.reduce_mean(variances + tf.square(means - mean), axis=0)
 
 
 def _of_values(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> Function:
-    """The log density of observations as a function of values [Q, N, 1] of one latent function."""
+    """The log density of observations as a function of values [Q, ..., N, 1] of one latent function."""
     return lambda F: drawn_log_probs(likelihood, X, F, Y)[..., None]
 
 
 def drawn_log_probs(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-    """Log densities [Q, N] of the observations, given Q values [Q, N, P] of the latent functions."""
-    Q = F.shape[0]
-    rows = _inputs(likelihood, X, Q), tf.reshape(F, [-1, F.shape[-1]]), _rows(Y, Q)
-    log_p = log_prob(likelihood, *rows)
-    return tf.reshape(log_p, tf.shape(F)[:2])
+    """Log densities [Q, ..., N] of the observations, given values [Q, ..., N, P] of the latent functions."""
+    return by_rows(partial(log_prob, likelihood), _inputs(likelihood, X), F, Y)
 
 
-def _rows(x: tf.Tensor, copies: int) -> tf.Tensor:
-    """[N, C] as so many copies under each other."""
-    N, C = tf.shape(x)[0], tf.shape(x)[1]
-    rows = tf.reshape(tf.broadcast_to(x, [copies, N, C]), [copies * N, C])
-    return tf.ensure_shape(rows, [None, x.shape[-1]])
-
-
-def _inputs(likelihood: Likelihood, X: tf.Tensor, copies: int) -> tf.Tensor:
-    """Likewise the inputs, but none of the columns of images for a likelihood that does not look at them."""
-    return _rows(X[:, :0] if type(likelihood) is Softmax else X, copies)
+def _inputs(likelihood: Likelihood, X: tf.Tensor) -> tf.Tensor:
+    """None of the columns of images for a likelihood that does not look at them."""
+    return X[..., :0] if type(likelihood) is Softmax else X
 
 
 def _at_nodes(likelihood: MonteCarloLikelihood, Fmu: tf.Tensor, Fvar: tf.Tensor) -> tf.Tensor:
-    """The latent functions at the nodes, [Q, N, P]."""
-    nodes = _nodes(likelihood.num_monte_carlo_points, Fmu.shape[-1])
-    return Fmu + standard_deviation(Fvar) * tf.cast(nodes, Fmu.dtype)[:, None, :]
+    """The latent functions at the nodes, [Q, ..., N, P]."""
+    scale = standard_deviation(Fvar)
+    components = tf.shape(Fmu + scale)[:-2] if (Fmu.shape.rank or 2) > 2 else None
+    nodes = _nodes(likelihood.num_monte_carlo_points, Fmu.shape[-1], components)
+    last = nodes.shape.rank - 2
+    nodes = tf.transpose(nodes, [last, *range(last), last + 1])[..., None, :]
+    return Fmu + scale * tf.cast(nodes, Fmu.dtype)
 
 
-def _nodes(least: int, num_functions: int) -> tf.Tensor:
-    """Standard normal [Q, P], Q at least ``least``."""
+def _nodes(least: int, num_functions: int, components: tf.Tensor | None) -> tf.Tensor:
+    """Standard normal [..., Q, P] for so many components, Q at least ``least``."""
     seed = _SEED.get()
     if seed is None:
-        return even_normals(least, num_functions)
-    if seed is _NEW:
+        if components is None:
+            return even_normals(least, num_functions)
+        seed = [0, 0]
+    elif seed is _NEW:
         warn_of_new_draws()
-    shift = digital_shift(num_functions, None if seed is _NEW else seed)
-    return even_normals(least, num_functions, shift)
+        seed = None
+    return even_normals(least, num_functions, digital_shift(num_functions, seed, components))

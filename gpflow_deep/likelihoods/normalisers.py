@@ -23,7 +23,6 @@ from gpflow.likelihoods import (
     MonteCarloLikelihood,
     MultiClass,
     ScalarLikelihood,
-    Softmax,
     SwitchedLikelihood,
 )
 
@@ -140,13 +139,6 @@ def _scalar(likelihood: ScalarLikelihood, at: Query) -> tf.Tensor:
         return _by_draws(likelihood, at)
     each = each_log_density(likelihood, at.X, at.mean, at.variance, at.Y, at.alpha)
     return tf.reduce_sum(each, axis=-1)
-
-
-@normaliser.register
-def _softmax(likelihood: Softmax, at: Query) -> tf.Tensor:
-    # Models take classes of any type, and so do the other likelihoods of classes; TensorFlow does not.
-    at = at._replace(Y=tf.cast(at.Y, tf.int64))
-    return normaliser.dispatch(Likelihood)(likelihood, at)
 
 
 @normaliser.register

@@ -92,8 +92,7 @@ def log_expectation(log_function: Function, mean: tf.Tensor, variance: tf.Tensor
     :param variance: [N, P].
     """
     f = _Normal(mean, variance)
-    placement = _place_at_mode(lambda z: log_function(f.fixed(z)), mean)
-    z, jacobian = _nodes(placement, _NUM_NODES_OF_DENSITIES, mean)
+    z, jacobian = _nodes_at_modes(lambda z: log_function(f.fixed(z)), mean)
     log_weights = tf.math.log(jacobian) - 0.5 * tf.square(z) - 0.5 * np.log(2.0 * np.pi)
     return tf.reduce_logsumexp(log_function(f.at(z)) + log_weights, axis=0)
 
@@ -219,17 +218,44 @@ def _reach(z: tf.Tensor, mass: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return -ends[0], ends[1]
 
 
-# The mode of an integrand.
+# The modes of an integrand.
 
 _FAR = 17.0 * 2.0 ** np.arange(10)
 _WIDE = np.concatenate([-_FAR[::-1], np.arange(-16.0, 17.0), _FAR])  # [53]
 _BROAD = 0.5
+_ROUNDS_BEYOND = 3
+_DEEP = 1.0  # how far the logarithm falls between two modes that are apart
 
 
-def _place_at_mode(log_function: Function, mean: tf.Tensor) -> Placement:
+class _Mode(NamedTuple):
+    """Of an integrand; each [N, P]."""
+
+    place: tf.Tensor
+    highest: tf.Tensor  # the integrand's logarithm there
+    width: tf.Tensor  # the distance, at most 1, on which that stays within 0.5
+
+
+class _Bracket(NamedTuple):
+    """Between which a mode is, each [N, P]; twice the same where there is none."""
+
+    low: tf.Tensor
+    high: tf.Tensor
+
+    @property
+    def is_there(self) -> tf.Tensor:
+        return self.high > self.low
+
+    def or_else(self, other: _Bracket, where: tf.Tensor) -> _Bracket:
+        """Itself where it has a mode, else the other where that is wanted."""
+        other_wanted = ~self.is_there & where
+        return _Bracket(*(tf.where(other_wanted, y, x) for x, y in zip(self, other)))
+
+
+def _nodes_at_modes(log_function: Function, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    For the expectation of exp(log_function) of z: about the mode of the integrand where that is narrow, where
-    the log function is least smooth otherwise.
+    Nodes and weights of :func:`_nodes` for the expectation of exp(log_function) of z: about the mode of the
+    integrand where that is narrow, where the log function is least smooth otherwise. Of two narrow modes each
+    has half of them, on its side of the valley between.
     """
 
     def log_integrand(z: tf.Tensor) -> tf.Tensor:
@@ -238,66 +264,126 @@ def _place_at_mode(log_function: Function, mean: tf.Tensor) -> Placement:
 
     wide = _column(_WIDE, mean)
     values = log_integrand(wide)
-    mode, highest, scale = _mode(log_integrand, wide, values)
+    here, farther = _brackets(values, lambda index: tf.gather(tf.reshape(wide, [-1]), index))
+    mode, seen = _mode(log_integrand, here, _ROUNDS_BEYOND)
 
     z = _column(_COARSE, mean)
     kink, width = _least_smooth(log_function, z, log_function(z), tf.ones_like)
-    narrow = scale < _BROAD
-    centre, scale = tf.where(narrow, mode, kink), tf.where(narrow, scale, width)
+    narrow = mode.width < _BROAD
+    centre, scale = tf.where(narrow, mode.place, kink), tf.where(narrow, mode.width, width)
 
     # From the mode to where the integrand is lost in rounding; the normal's own mass may count far from it.
-    least = highest + np.log(np.finfo(z.dtype.as_numpy_dtype).eps)
+    rounding = np.log(np.finfo(z.dtype.as_numpy_dtype).eps)
+    least = mode.highest + rounding
     around_mean = tf.reduce_max(tf.where(tf.abs(wide) <= _REACH, values, z.dtype.min), axis=0)
-    nearest = tf.where(around_mean > least, tf.zeros_like(mode), mode)
-    ends = []
-    for end in (tf.minimum(mode, nearest) - _REACH, tf.maximum(mode, nearest) + _REACH):
-        shares = _column(np.arange(1, 9) / 8.0, mean)
-        inside = log_integrand(mode + shares * (end - mode))
-        finite = tf.math.cumprod(tf.cast(inside > z.dtype.min, z.dtype), axis=0)
-        counts = tf.where(inside > least, shares, tf.zeros_like(shares))
-        share = tf.minimum(tf.reduce_max(counts, 0) + 0.125, tf.reduce_max(finite * shares, 0))
-        ends.append(mode + share * (end - mode))
-    return Placement(centre, scale, *ends)
+    nearest = tf.where(around_mean > least, tf.zeros_like(mode.place), mode.place)
+    farthest = tf.minimum(mode.place, nearest) - _REACH, tf.maximum(mode.place, nearest) + _REACH
+    ends = [_end(log_integrand, mode.place, end, least) for end in farthest]
+    nodes = _nodes(Placement(centre, scale, *ends), _NUM_NODES_OF_DENSITIES, mean)
+    another = _Bracket(mode.place, mode.place)
+    for bracket in (farther, *seen):
+        elsewhere = (mode.place < bracket.low) | (mode.place > bracket.high)
+        another = another.or_else(bracket, where=elsewhere)
+
+    def by_both() -> tuple[tf.Tensor, tf.Tensor]:
+        there = _Bracket(*(tf.where(another.is_there, x, y) for x, y in zip(another, here)))
+        modes = mode, _mode(log_integrand, there, 0)[0]
+        swap = modes[1].place < modes[0].place
+        left, right = (
+            _Mode(*(tf.where(swap, y, x) for x, y in zip(*pair))) for pair in (modes, modes[::-1])
+        )
+        distance = right.place - left.place
+        shares = _column(np.arange(1, 16) / 16.0, mean)
+        valley = log_integrand(left.place + shares * distance)
+        edge = left.place + distance * tf.gather(tf.reshape(shares, [-1]), tf.argmin(valley))
+        deep = tf.minimum(left.highest, right.highest) - tf.reduce_min(valley, axis=0) > _DEEP
+        are_two = deep & (left.width < _BROAD) & (right.width < _BROAD)
+        least = tf.maximum(left.highest, right.highest) + rounding
+        low = _end(log_integrand, left.place, left.place - _REACH, least)
+        high = _end(log_integrand, right.place, right.place + _REACH, least)
+        half = _NUM_NODES_OF_DENSITIES // 2
+        sides = (
+            _nodes(Placement(left.place, left.width, low, edge), half, mean),
+            _nodes(Placement(right.place, right.width, edge, high), half, mean),
+        )
+        # Of the edge, which is a node of both, half to each.
+        ones = np.ones(half - 1)
+        own = np.concatenate([ones, [0.5, 0.5], ones])
+        z, jacobian = (tf.concat(pair, axis=0) for pair in zip(*sides))
+        both = z, jacobian * _column(own, mean)
+        return tuple(tf.where(are_two, x, y) for x, y in zip(both, nodes))
+
+    found: tuple[tf.Tensor, tf.Tensor] = tf.cond(
+        tf.reduce_any(another.is_there & narrow), by_both, lambda: nodes
+    )
+    return found
+
+
+def _end(
+    log_integrand: Function, mode: tf.Tensor, farthest: tf.Tensor, least: tf.Tensor
+) -> tf.Tensor:
+    """Where the integrand, followed from its mode, has fallen below what counts; each [N, P]."""
+    shares = _column(np.arange(1, 9) / 8.0, mode)
+    inside = log_integrand(mode + shares * (farthest - mode))
+    finite = tf.math.cumprod(tf.cast(inside > inside.dtype.min, inside.dtype), axis=0)
+    counts = tf.where(inside > least, shares, tf.zeros_like(shares))
+    share = tf.minimum(tf.reduce_max(counts, 0) + 0.125, tf.reduce_max(finite * shares, 0))
+    return mode + share * (farthest - mode)
+
+
+def _brackets(values: tf.Tensor, at: Callable[[tf.Tensor], tf.Tensor]) -> tuple[_Bracket, _Bracket]:
+    """
+    Where the largest of some values is, and where the largest of the other peaks.
+
+    :param values: on a grid [Q, N, P].
+    :param at: the grid's values by their index, each [N, P].
+    """
+    best, last = tf.argmax(values), values.shape[0] - 1
+    inner = values[1:-1]
+    is_peak = (inner > values[:-2]) & (inner >= values[2:])
+    is_peak &= _column(np.arange(1, last), inner[0]) != tf.cast(best, inner.dtype)
+    index = 1 + tf.argmax(tf.where(is_peak, inner, tf.fill(tf.shape(inner), inner.dtype.min)))
+    around = _Bracket(*(at(tf.clip_by_value(best + i, 0, last)) for i in (-1, 1)))
+    low, high = at(index - 1), at(index + 1)
+    return around, _Bracket(low, tf.where(tf.reduce_any(is_peak, axis=0), high, low))
 
 
 def _mode(
-    log_integrand: Function, z: tf.Tensor, values: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    log_integrand: Function, around: _Bracket, rounds_beyond: int
+) -> tuple[_Mode, list[_Bracket]]:
     """
-    The mode of an integrand, its logarithm there, and the distance, at most 1, on which it stays within 0.5.
-
-    :param z: a grid [Q, 1, 1].
-    :param values: of the logarithm there, [Q, N, P].
+    The mode of an integrand in a bracket, or in some rounds beyond its ends, and where other peaks were seen.
     """
-    best = tf.argmax(values)
-    last = z.shape[0] - 1
-    low, high = (
-        tf.gather(tf.reshape(z, [-1]), tf.clip_by_value(best + i, 0, last)) for i in (-1, 1)
-    )
-    shares = _column(np.linspace(0.0, 1.0, 9), z[0])
+    low, high = around
+    # The second grid reaches half as far again to both sides: of peaks in two cells a grid may show one.
+    within, beyond = (_column(np.arange(*ends) / 8.0, low) for ends in ((0, 9), (-4, 13)))
 
     def zoom(
-        mode: tf.Tensor, highest: tf.Tensor, low: tf.Tensor, high: tf.Tensor, width: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
+        shares: tf.Tensor, low: tf.Tensor, high: tf.Tensor, width: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], _Bracket]:
         values = log_integrand(low + (high - low) * shares)
         step = (high - low) / 8.0
-        mode = low + step * tf.cast(tf.argmax(values), z.dtype)
+        first = low + (high - low) * shares[0]
+        _, another = _brackets(values, lambda index: first + step * tf.cast(index, low.dtype))
+        mode = first + step * tf.cast(tf.argmax(values), low.dtype)
         highest = tf.reduce_max(values, axis=0)
-        near = tf.reduce_sum(tf.cast(values > highest - 0.5, z.dtype), axis=0)
+        near = tf.reduce_sum(tf.cast(values > highest - 0.5, low.dtype), axis=0)
         width = tf.maximum(width, tf.floor(0.5 * (near - 1.0)) * step)
-        return mode, highest, mode - step, mode + step, width
+        return (mode, highest, mode - step, mode + step, width), another
 
-    state: tuple[tf.Tensor, ...] = (low, low, low, high, tf.zeros_like(low))
-    for _ in range(_ROUNDS + 1):
-        state = zoom(*state)
+    others, width = [], tf.zeros_like(low)
+    for shares in [beyond] * rounds_beyond + [within] * (_ROUNDS + 1 - rounds_beyond):
+        (mode, highest, low, high, width), another = zoom(shares, low, high, width)
+        others.append(another)
     # A peak that no grid has shown the width of is narrower still, but for what rounding hides.
     mode, highest, low, high, width = tf.while_loop(
         lambda *state: tf.reduce_any(tf.equal(state[-1], 0.0)),
-        zoom,
-        state,
-        maximum_iterations=_MORE_ROUNDS[z.dtype],
+        lambda *state: zoom(within, *state[2:])[0],
+        (mode, highest, low, high, width),
+        maximum_iterations=_MORE_ROUNDS[low.dtype],
     )
-    return mode, highest, tf.clip_by_value(width, 0.5 * (high - low), tf.ones_like(width))
+    width = tf.clip_by_value(width, 0.5 * (high - low), tf.ones_like(width))
+    return _Mode(mode, highest, width), others
 
 
 def _column(values: np.ndarray, like: tf.Tensor) -> tf.Tensor:

@@ -53,7 +53,7 @@ class GlobalInducingDeepGP(InducingChainModel):
         than zero in hidden layers are skip connections, without which five layers hardly train.
     :param likelihood: any GPflow likelihood.
     :param inducing_inputs: U_0 [M, D]; the first layer's own inducing inputs by default.
-    :param inducing: "global", inducing inputs propagated from U_0, whatever inducing variables the layers
+    :param inducing: "global", inducing inputs propagated from U_0, whatever inducing points the layers
         above the first may have; or "local", every layer its own, with the same kind of posterior (layers
         built without any have them propagated all the same).
     :param posterior: q(U_l | U_{l-1}) of every layer, or a sequence of them, one a layer: a function of

@@ -9,7 +9,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
-from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
+from gpflow.inducing_variables import (
+    InducingPoints,
+    MultioutputInducingVariables,
+    SharedIndependentInducingVariables,
+)
 
 from ..kernels.independent import index_columns
 from ..kernels.methods import has_registered_covariances
@@ -86,7 +90,20 @@ def place_inducing_inputs(
 
 
 def _with_inducing_variable(layer: GPLayer, inducing_variable: TensorType | None) -> GPLayer:
-    """A layer of the same kernel and mean function."""
+    """
+    A layer of the same kernel and mean function.
+
+    :raises ValueError: where the layer has inducing variables that are more than points: to leave them out
+        would make another model of it.
+    """
+    own = layer.inducing_variable
+    parts = own.inducing_variables if isinstance(own, MultioutputInducingVariables) else [own]
+    for part in parts:
+        if part is not None and type(part) is not InducingPoints:
+            raise ValueError(
+                f"layers: expected inducing points, or none, of {layer.name}, in whose place the model has"
+                f" those of global inducing inputs, got {type(part).__name__}."
+            )
     return GPLayer(
         layer.kernel,
         inducing_variable,

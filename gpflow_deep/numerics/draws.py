@@ -129,13 +129,18 @@ def even_uniforms(least: int, dims: int, shift: tf.Tensor | None = None) -> tf.T
     return (tf.cast(points, tf.float64) + 0.5) / 2.0**_BITS
 
 
-def digital_shift(dims: int, seed: TensorType | None = None) -> tf.Tensor:
+def digital_shift(
+    dims: int, seed: TensorType | None = None, batch: TensorType | None = None
+) -> tf.Tensor:
     """
     A random shift (L'Ecuyer & Lemieux 2002), by which every point is uniform and all are as even as before.
 
     :param seed: as for :func:`standard_normals`.
+    :param batch: shape of several shifts, one by default.
+    :return: [batch..., dims].
     """
-    options = dict(shape=[dims], minval=0, maxval=2**_BITS, dtype=tf.int64)
+    shape = [dims] if batch is None else tf.concat([batch, [dims]], axis=0)
+    options = dict(shape=shape, minval=0, maxval=2**_BITS, dtype=tf.int64)
     if seed is None:
         return tf.random.uniform(**options)
     return tf.random.stateless_uniform(seed=seed, **options)

@@ -72,6 +72,11 @@ class TakesInputs:
     def _check_observations(self, data: RegressionData) -> tuple[InputData, tf.Tensor]:
         """Inputs as they are, of any shape, and targets in the type that the likelihood takes."""
         X, Y = _pair(data)
+        Y = as_real_tensor(Y, "data[1]")
+        if Y.shape.rank is not None and Y.shape.rank < 2:
+            raise ValueError(
+                f"data[1]: expected [..., N, P], got shape {Y.shape}.{_advice_on(Y.shape)}"
+            )
         return X, check_targets(Y, self.likelihood, self._output_dim, "data[1]")
 
     def _check_data(self, data: RegressionData) -> RegressionData:
@@ -86,9 +91,9 @@ class TakesInputs:
         X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
         for i, tensor in enumerate((X, Y)):
             if tensor.shape.rank != 2 or 0 in tensor.shape:
-                advice = " One column is x[:, None]." if tensor.shape.rank == 1 else ""
                 raise ValueError(
-                    f"data[{i}]: expected a non-empty matrix, got shape {tensor.shape}.{advice}"
+                    f"data[{i}]: expected a non-empty matrix, got shape"
+                    f" {tensor.shape}.{_advice_on(tensor.shape)}"
                 )
         if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
             raise ValueError(
@@ -123,6 +128,11 @@ def _pair(data: Any) -> Any:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
     return data
+
+
+def _advice_on(shape: tf.TensorShape) -> str:
+    """The end of a message on an array that is no matrix."""
+    return " One column is x[:, None]." if shape.rank == 1 else ""
 
 
 def as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes
+from check_shapes import check_shape, check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.models import GPModel
 
@@ -215,7 +215,8 @@ class MixturePredictor(TakesInputs, ABC):
         The components of the predictive distribution of new observations, by their means and variances:
         exact for a Gaussian likelihood, of the right means and variances for others. A Student-t takes
         eight components for each of the functions', of different noise, and so has its tails; the noise of
-        several outputs is then large in all of them or in none.
+        several outputs is then large in all of them or in none. Log densities of such likelihoods are those
+        of :meth:`predict_log_density`, not of this mixture.
 
         :param Xnew: inputs [N, D].
         :param num_samples: as for :meth:`predict_f_mixture`.
@@ -258,7 +259,6 @@ class MixturePredictor(TakesInputs, ABC):
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "data[0]: [batch..., N, D]",
-        "data[1]: [batch..., N, P]",
         "return: [batch..., N]",
     )
     def predict_log_density(
@@ -280,6 +280,7 @@ class MixturePredictor(TakesInputs, ABC):
         """
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
         X, Y = self._check_observations(data)
+        check_shape(Y, "[batch..., N, P]")
         if self._has_own_moments:
             return _BY_MOMENTS.predict_log_density(self, (X, Y))
         (densities,) = self._by_rows("log density", X, noise, False, Y)

@@ -28,6 +28,7 @@ from gpflow.kernels import (
     SharedIndependent,
     SquaredExponential,
 )
+from scipy.stats import multivariate_normal, norm
 
 import gpflow_deep as gd
 from gpflow_deep.layers import AmortizedGPLayer, GPLayer, covariances
@@ -220,6 +221,27 @@ def _(iv: _Features, kernel: _Projected, *, jitter: float = 0.0) -> tf.Tensor:
 @gpflow.covariances.Kuf.register(_Features, _Projected, object)
 def _(iv: _Features, kernel: _Projected, X: tf.Tensor) -> tf.Tensor:
     return kernel.base(iv.Z, X @ kernel.W)
+
+
+def test_densities_of_mixed_outputs_are_of_each_output_by_itself() -> None:
+    """As GPflow's; the covariance of the outputs makes the joint one."""
+    W, noise = np.array([[1.0], [0.8], [-1.2]]), 0.01
+    mixing, likelihood = (
+        LinearCoregionalization([SquaredExponential()], W),
+        gpflow.likelihoods.Gaussian(noise),
+    )
+    model = gd.models.DeepGP([GPLayer(mixing, Z.copy(), 1)], likelihood)
+    Y = np.random.default_rng(1).standard_normal((4, 1)) @ W.T
+    mean, covariance = model.predict_f(IMAGES, full_output_cov=True)
+    variance = tf.linalg.diag_part(covariance) + noise
+    each = norm(mean, np.sqrt(variance)).logpdf(Y).sum(axis=1)
+    np.testing.assert_allclose(model.predict_log_density((IMAGES, Y)), each)
+    np.testing.assert_allclose(gd.metrics.log_density(Y, *model.predict_y_mixture(IMAGES)), each)
+    joint = [
+        multivariate_normal(m, c + noise * np.eye(3)).logpdf(y)
+        for m, c, y in zip(mean.numpy(), covariance.numpy(), Y, strict=True)
+    ]
+    assert np.all(joint > each + 1.0)
 
 
 REGISTERED: dict[str, Callable[[], tuple[Kernel, InducingVariables]]] = {

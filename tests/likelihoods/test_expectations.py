@@ -258,6 +258,45 @@ def test_peaks_far_narrower_than_functions(ratio: float) -> None:
     np.testing.assert_allclose(density, expected, atol=20.0 / ratio + 2e-3)
 
 
+class _Energy(ScalarLikelihood):
+    """Of f^2, as a user writes one: two functions are as likely."""
+
+    def __init__(self, scale: np.ndarray) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> tf.Tensor:
+        return gpflow.logdensities.gaussian(Y, tf.square(F), np.square(self.scale))
+
+    def _conditional_mean(self, X: Any, F: Any) -> tf.Tensor:
+        return tf.square(F)
+
+    def _conditional_variance(self, X: Any, F: Any) -> tf.Tensor:
+        return np.square(self.scale) + tf.zeros_like(F)
+
+
+def test_two_narrow_peaks() -> None:
+    """Of which one had all nodes, the other none or too many: half the density, or the double."""
+    rng = np.random.default_rng(0)
+    logarithms = rng.uniform([-5.0, -1.0, -3.0], [0.0, 2.0, 1.1], [300, 3])
+    scale, deviation, root = np.exp(logarithms.T)
+    mean = rng.uniform(-3.0, 3.0, 300)
+    # Both peaks at nodes of a grid, on both sides of one, and both in neighbouring cells of one.
+    scale[:3], deviation[:3], root[:3], mean[:3] = (
+        0.05,
+        [1.0, 1.0, 3.0],
+        [1.0, 0.5, 2.0],
+        [0.0, 0.0, 0.7],
+    )
+    columns = [tf.constant(x[:, None]) for x in (mean, deviation**2, root**2)]
+    value = predict_log_density(_Energy(scale[:, None]), tf.zeros([300, 1], tf.float64), *columns)
+    f = np.sqrt(root**2 + 12.0 * scale) * np.linspace(-1.0, 1.0, 40_001)[:, None]
+    terms = norm.logpdf(root**2, f**2, scale) + norm.logpdf(f, mean, deviation)
+    exact = logsumexp(terms, axis=0) + np.log(f[1] - f[0])
+    counts = exact > -50.0
+    np.testing.assert_allclose(value.numpy()[counts], exact[counts], atol=3e-3)
+
+
 @pytest.mark.parametrize(("df", "variance"), [(1.5, np.inf), (2.0, np.inf), (4.0, 2.0 + 0.5)])
 def test_heavy_tails_have_no_finite_variance(df: float, variance: float) -> None:
     mean = tf.constant([[0.3], [-2.0]], tf.float64)
@@ -470,6 +509,23 @@ def test_arrays_do_for_tensors() -> None:
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("num_classes", [1, 3])
+def test_classes_of_any_type(num_classes: int) -> None:
+    rng = np.random.default_rng(5)
+    X, mean = np.zeros([4, 1]), rng.standard_normal((4, num_classes))
+    Y, noise = rng.integers(0, num_classes, size=(4, 1)), rng.standard_normal((8, num_classes))
+    normaliser = partial(log_normaliser, noise=noise)
+    switched = SwitchedLikelihood([Softmax(num_classes)])
+    for function in (variational_expectations, predict_log_density, normaliser):
+        expected = function(Softmax(num_classes), X, mean, 0.3 + 0.0 * mean, Y)
+        for dtype in (np.int32, np.uint8, np.float32, np.float64):
+            actual = function(Softmax(num_classes), X, mean, 0.3 + 0.0 * mean, Y.astype(dtype))
+            np.testing.assert_array_equal(actual, expected)
+        which = np.hstack([Y, 0 * Y]).astype(float)
+        actual = function(switched, X, mean, 0.3 + 0.0 * mean, which)
+        np.testing.assert_allclose(actual, expected)
+
+
 def test_log_densities_are_asked_for_so_often_and_no_more() -> None:
     calls: list[int] = []
 
@@ -482,7 +538,7 @@ def test_log_densities_are_asked_for_so_often_and_no_more() -> None:
     for function, variance, limit in (
         (variational_expectations, 1e-6, 26 + 10 + 48),  # smooth, as far as the normal reaches
         (variational_expectations, 100.0, 26 + 5 * 10 + 48),
-        (predict_log_density, 100.0, 255),
+        (predict_log_density, 100.0, 279),
     ):
         calls.clear()
         function(Counting(), X, zero, zero + variance, zero + 0.3)

@@ -147,6 +147,29 @@ def test_which_nodes() -> None:
         np.testing.assert_array_equal(value(), fixed)
 
 
+def test_components_of_a_mixture_have_nodes_of_their_own() -> None:
+    """Of classes alike by symmetry none is favoured, as it was with the same nodes for all components."""
+    likelihood, C, S = Softmax(10), 10, 100
+    alike = tf.zeros([S, N, C], tf.float64)
+    mean, _ = predict_mean_and_var(likelihood, X, alike, 9.0 + alike)
+    classes = tf.range(C, dtype=tf.int64)[:N, None]
+    density = predict_log_density(likelihood, X, alike, 9.0 + alike, classes)
+    for p in (tf.reduce_mean(mean, axis=0), tf.reduce_mean(tf.exp(density), axis=0)):
+        np.testing.assert_allclose(p, 0.1, atol=0.003)
+    # The same call again, and compiled, and of some rows.
+    compiled = tf.function(lambda X, F: predict_mean_and_var(likelihood, X, F, 9.0 + F)[0])
+    np.testing.assert_allclose(compiled(X, alike), mean, rtol=1e-12)
+    np.testing.assert_allclose(compiled(X[2:4], alike[:, 2:4]), mean[:, 2:4], rtol=1e-12)
+    unknown = [
+        tf.TensorSpec([None] * (x.shape.rank - 1) + [x.shape[-1]], x.dtype) for x in (X, alike)
+    ]
+    traced = compiled.get_concrete_function(*unknown)
+    np.testing.assert_allclose(traced(X, alike), mean, rtol=1e-12)
+    # Each is right by itself, too, and variances that all components share are theirs.
+    one, _ = predict_mean_and_var(likelihood, X, alike[:1], 0.1 + alike[0])
+    np.testing.assert_allclose(one, 0.1 * np.ones([1, N, C]), atol=0.002)
+
+
 def test_few_points_and_single_precision() -> None:
     likelihood = Softmax(CLASSES)
     likelihood.num_monte_carlo_points = 1

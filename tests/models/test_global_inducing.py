@@ -348,6 +348,23 @@ def test_wrong_layers() -> None:
     own = gd.layers.GPLayer(shared, separate, 2)
     with pytest.raises(ValueError, match="layers: expected inducing points shared by all GPs"):
         gd.models.GlobalInducingDeepGP([own, bare], likelihood)
+    scales = gpflow.inducing_variables.Multiscale(X[:4].copy(), np.ones_like(X[:4]))
+    wide = gd.layers.GPLayer(kernel, None, X.shape[1])
+    for variable in (scales, gpflow.inducing_variables.SharedIndependentInducingVariables(scales)):
+        multiscale = gd.layers.GPLayer(shared, variable, 2)
+        for layers in ([multiscale, bare], [wide, multiscale]):
+            with pytest.raises(
+                ValueError, match="layers: expected inducing points.* got Multiscale"
+            ):
+                gd.models.GlobalInducingDeepGP(layers, likelihood, X[:4].copy())
+    patches = gpflow.inducing_variables.InducingPatches(X[:4, :1].copy())
+    convolutional = gd.layers.GPLayer(
+        gpflow.kernels.Convolutional(kernel, [1, 2], [1, 1]), patches, 1
+    )
+    with pytest.raises(ValueError, match="layers: expected inducing points.* got InducingPatches"):
+        gd.models.GlobalInducingDeepGP([convolutional], likelihood, X[:4].copy())
+    # Points of each GP are points.
+    gd.models.GlobalInducingDeepGP([own, bare], likelihood, X[:4].copy())
 
 
 def test_wrong_noise() -> None:

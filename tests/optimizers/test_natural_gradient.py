@@ -356,6 +356,22 @@ def test_svgp_in_one_step() -> None:
     assert before < sgpr.elbo()
 
 
+@pytest.mark.parametrize("family", ["mean-field", "stripes-and-arrow", "fully-coupled"])
+def test_mixed_outputs_in_one_step_where_the_posterior_couples_their_gps(family: str) -> None:
+    Xs, Ys = data(output_dim=3)
+    parts = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Matern52()]
+    mixing = gpflow.kernels.LinearCoregionalization(parts, [[1.0, 0.5], [0.3, 2.0], [-1.0, 0.3]])
+    layers = gd.layers.build_layers(Xs, (), 2, num_inducing=5, kernel_factory=lambda *_: mixing)
+    model = make_model(family, layers=layers)
+    bounds = []
+    for _ in range(8):
+        NaturalGradient(1.0).minimize(lambda: model.training_loss((Xs, Ys)), model)
+        bounds.append(float(model.elbo((Xs, Ys))))
+    is_optimum = np.isclose(bounds, bounds[-1], rtol=1e-8)
+    assert is_optimum[-2]
+    assert is_optimum[0] == (family != "mean-field")
+
+
 def test_layers_of_global_inducing_points() -> None:
     """One layer's q is Gaussian, the other's is not: that is left alone."""
     model = make_model(
