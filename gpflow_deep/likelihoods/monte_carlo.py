@@ -148,7 +148,7 @@ def _of_values(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> Function:
 
 def drawn_log_probs(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     """Log densities [Q, ..., N] of the observations, given values [Q, ..., N, P] of the latent functions."""
-    return by_rows(partial(log_prob, likelihood), _inputs(likelihood, X), F, Y)
+    return log_prob(likelihood, _inputs(likelihood, X), F, Y)
 
 
 def _inputs(likelihood: Likelihood, X: tf.Tensor) -> tf.Tensor:

@@ -245,7 +245,7 @@ class _Bracket(NamedTuple):
     def is_there(self) -> tf.Tensor:
         return self.high > self.low
 
-    def or_else(self, other: _Bracket, where: tf.Tensor) -> _Bracket:
+    def or_else(self, other: _Bracket, where: tf.Tensor | bool = True) -> _Bracket:
         """Itself where it has a mode, else the other where that is wanted."""
         other_wanted = ~self.is_there & where
         return _Bracket(*(tf.where(other_wanted, y, x) for x, y in zip(self, other)))
@@ -273,8 +273,7 @@ def _nodes_at_modes(log_function: Function, mean: tf.Tensor) -> tuple[tf.Tensor,
     centre, scale = tf.where(narrow, mode.place, kink), tf.where(narrow, mode.width, width)
 
     # From the mode to where the integrand is lost in rounding; the normal's own mass may count far from it.
-    rounding = np.log(np.finfo(z.dtype.as_numpy_dtype).eps)
-    least = mode.highest + rounding
+    least = mode.highest + _rounding(z.dtype)
     around_mean = tf.reduce_max(tf.where(tf.abs(wide) <= _REACH, values, z.dtype.min), axis=0)
     nearest = tf.where(around_mean > least, tf.zeros_like(mode.place), mode.place)
     farthest = tf.minimum(mode.place, nearest) - _REACH, tf.maximum(mode.place, nearest) + _REACH
@@ -286,37 +285,48 @@ def _nodes_at_modes(log_function: Function, mean: tf.Tensor) -> tuple[tf.Tensor,
         another = another.or_else(bracket, where=elsewhere)
 
     def by_both() -> tuple[tf.Tensor, tf.Tensor]:
-        there = _Bracket(*(tf.where(another.is_there, x, y) for x, y in zip(another, here)))
-        modes = mode, _mode(log_integrand, there, 0)[0]
-        swap = modes[1].place < modes[0].place
-        left, right = (
-            _Mode(*(tf.where(swap, y, x) for x, y in zip(*pair))) for pair in (modes, modes[::-1])
-        )
-        distance = right.place - left.place
-        shares = _column(np.arange(1, 16) / 16.0, mean)
-        valley = log_integrand(left.place + shares * distance)
-        edge = left.place + distance * tf.gather(tf.reshape(shares, [-1]), tf.argmin(valley))
-        deep = tf.minimum(left.highest, right.highest) - tf.reduce_min(valley, axis=0) > _DEEP
-        are_two = deep & (left.width < _BROAD) & (right.width < _BROAD)
-        least = tf.maximum(left.highest, right.highest) + rounding
-        low = _end(log_integrand, left.place, left.place - _REACH, least)
-        high = _end(log_integrand, right.place, right.place + _REACH, least)
-        half = _NUM_NODES_OF_DENSITIES // 2
-        sides = (
-            _nodes(Placement(left.place, left.width, low, edge), half, mean),
-            _nodes(Placement(right.place, right.width, edge, high), half, mean),
-        )
-        # Of the edge, which is a node of both, half to each.
-        ones = np.ones(half - 1)
-        own = np.concatenate([ones, [0.5, 0.5], ones])
-        z, jacobian = (tf.concat(pair, axis=0) for pair in zip(*sides))
-        both = z, jacobian * _column(own, mean)
+        other, _ = _mode(log_integrand, another.or_else(here), 0)
+        are_two, both = _nodes_of_two(log_integrand, (mode, other), mean)
         return tuple(tf.where(are_two, x, y) for x, y in zip(both, nodes))
 
     found: tuple[tf.Tensor, tf.Tensor] = tf.cond(
         tf.reduce_any(another.is_there & narrow), by_both, lambda: nodes
     )
     return found
+
+
+def _nodes_of_two(
+    log_integrand: Function, modes: tuple[_Mode, _Mode], mean: tf.Tensor
+) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+    """Whether two modes are narrow and apart, [N, P], and nodes and weights of which each has half."""
+    swap = modes[1].place < modes[0].place
+    left, right = (
+        _Mode(*(tf.where(swap, y, x) for x, y in zip(*pair))) for pair in (modes, modes[::-1])
+    )
+    distance = right.place - left.place
+    shares = _column(np.arange(1, 16) / 16.0, mean)
+    valley = log_integrand(left.place + shares * distance)
+    edge = left.place + distance * tf.gather(tf.reshape(shares, [-1]), tf.argmin(valley))
+    deep = tf.minimum(left.highest, right.highest) - tf.reduce_min(valley, axis=0) > _DEEP
+    are_two = deep & (left.width < _BROAD) & (right.width < _BROAD)
+    least = tf.maximum(left.highest, right.highest) + _rounding(mean.dtype)
+    low = _end(log_integrand, left.place, left.place - _REACH, least)
+    high = _end(log_integrand, right.place, right.place + _REACH, least)
+    half = _NUM_NODES_OF_DENSITIES // 2
+    sides = (
+        _nodes(Placement(left.place, left.width, low, edge), half, mean),
+        _nodes(Placement(right.place, right.width, edge, high), half, mean),
+    )
+    z, jacobian = (tf.concat(pair, axis=0) for pair in zip(*sides))
+    # Of the edge, which is a node of both, half to each.
+    ones = np.ones(half - 1)
+    own = np.concatenate([ones, [0.5, 0.5], ones])
+    return are_two, (z, jacobian * _column(own, mean))
+
+
+def _rounding(dtype: tf.DType) -> float:
+    """The logarithm of what is lost beside one."""
+    return float(np.log(np.finfo(dtype.as_numpy_dtype).eps))
 
 
 def _end(
