@@ -319,8 +319,7 @@ def _nodes_of_two(
     )
     z, jacobian = (tf.concat(pair, axis=0) for pair in zip(*sides))
     # Of the edge, which is a node of both, half to each.
-    ones = np.ones(half - 1)
-    own = np.concatenate([ones, [0.5, 0.5], ones])
+    own = np.concatenate([np.ones(half - 1), [0.5, 0.5], np.ones(half - 1)])
     return are_two, (z, jacobian * _column(own, mean))
 
 
