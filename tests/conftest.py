@@ -28,6 +28,7 @@ from tensorflow.python.eager import context  # noqa: E402
 from tensorflow.python.framework import random_seed  # noqa: E402
 from tensorflow_probability.python.internal.cache_util import BijectorCache  # noqa: E402
 
+from gpflow_deep.numerics.compiled import custom_gradients  # noqa: E402
 from gpflow_deep.presets import registry  # noqa: E402
 
 from .toys import build_svgp  # noqa: E402
@@ -48,6 +49,28 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    _registered.update(custom_gradients())
+
+
+_registered: set[str] = set()  # by what is imported
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """
+    Graphs end with their tests, those of a few dozen models at a time: TensorFlow's registry of custom
+    gradients would hold them for the life of the process, some GB in all.
+    """
+    yield
+    gradients = custom_gradients()
+    gained = gradients.keys() - _registered
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last or len(gained) > 100:
+        for name in gained:
+            del gradients[name]
+        gc.collect()
+    if is_last:
+        gc.freeze()
 
 
 # Before 3.12, Python collects a protocol's members again in every `isinstance`. TensorFlow asks so often that

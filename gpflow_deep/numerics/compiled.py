@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "custom_gradients"]
 
 import contextlib
 import gc
@@ -37,7 +37,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
         # As told by tf.config.run_functions_eagerly: there is no graph, and nothing to forget.
         if tf.executing_eagerly():
             return function(*args, **kwargs)
-        before = set(_custom_gradients())
+        before = set(custom_gradients())
         try:
             with _without_collections():
                 return function(*args, **kwargs)
@@ -45,7 +45,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
             # Inside another function's graph they are that function's: it may outlive this one.
             outer = getattr(tf.compat.v1.get_default_graph(), "outer_graph", None)
             if outer is None or not outer.building_function:
-                gradients.update(_custom_gradients().keys() - before)
+                gradients.update(custom_gradients().keys() - before)
             _forget_symbolic_tensors()
 
     result = tf.function(partial(traced), autograph=False, **options)
@@ -68,14 +68,14 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _custom_gradients() -> dict[str, Any]:
+def custom_gradients() -> dict[str, Any]:
     """TensorFlow's registry by name; empty where another version keeps it elsewhere."""
     return getattr(getattr(ops, "gradient_registry", None), "_registry", {})
 
 
 def _forget_gradients(names: set[str]) -> None:
     for name in names:
-        _custom_gradients().pop(name, None)
+        custom_gradients().pop(name, None)
 
 
 def _forget_symbolic_tensors() -> None:

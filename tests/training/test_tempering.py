@@ -83,7 +83,7 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
 def test_in_limited_time_the_weight_rises_by_the_clock() -> None:
     data = tuple(tf.constant(part) for part in make_data())
     model, steps = _network(), 1_000_000
-    settings: dict[str, Any] = dict(learning_rate=1e-12, batch_size=None, time_limit=3.0)
+    settings: dict[str, Any] = dict(learning_rate=1e-12, batch_size=None, time_limit=6.0)
     tempering = gd.training.Tempering(steps)
     losses = quiet_fit(model, steps=steps, tempering=tempering, **settings).history["loss"]
     assert len(losses) < 0.1 * steps
