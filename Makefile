@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUTPUT ?= demo-output
 WORKERS ?= 2
+PARTS := 6
 
 # Candidates are run, not only looked up: a version manager's shim may exist for a version that is not
 # installed, and some systems ship Python without the parts that make an environment.
@@ -69,12 +70,12 @@ test: install-dev
 	@echo "==> 3/4 Type checker (about a minute the first time)"
 	@$(BIN)/mypy
 	@echo "==> 4/4 Tests and notebooks with $(WORKERS) workers (half an hour and more on 2 cores)"
-	@failed=0; for part in 1 2 3 4 5 6; do \
-		echo "==> Part $$part of 6"; \
+	@failed=0; for part in $$(seq $(PARTS)); do \
+		echo "==> Part $$part of $(PARTS)"; \
 		TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 			GLIBC_TUNABLES=glibc.malloc.tcache_count=65535 \
 			$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --max-worker-restart 0 \
-			$$(find tests -name 'test_*.py' | sort | awk "NR % 6 == $$part % 6") || failed=$$?; \
+			$$(find tests -name 'test_*.py' | sort | awk "NR % $(PARTS) == $$part % $(PARTS)") || failed=$$?; \
 		[ $$failed -ne 2 ] || break; \
 	done; exit $$failed
 

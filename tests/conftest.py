@@ -28,7 +28,7 @@ from tensorflow.python.eager import context  # noqa: E402
 from tensorflow.python.framework import random_seed  # noqa: E402
 from tensorflow_probability.python.internal.cache_util import BijectorCache  # noqa: E402
 
-from gpflow_deep.numerics.compiled import custom_gradients  # noqa: E402
+from gpflow_deep.numerics.compiled import custom_gradients, forget_gradients  # noqa: E402
 from gpflow_deep.presets import registry  # noqa: E402
 
 from .toys import build_svgp  # noqa: E402
@@ -62,12 +62,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     gradients would hold them for the life of the process, some GB in all.
     """
     yield
-    gradients = custom_gradients()
-    gained = gradients.keys() - _registered
+    gained = custom_gradients().keys() - _registered
     is_last = nextitem is None or nextitem.path != item.path
     if is_last or len(gained) > 100:
-        for name in gained:
-            del gradients[name]
+        forget_gradients(gained)
         gc.collect()
     if is_last:
         gc.freeze()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["compiled", "custom_gradients"]
+__all__ = ["compiled", "custom_gradients", "forget_gradients"]
 
 import contextlib
 import gc
@@ -49,7 +49,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
             _forget_symbolic_tensors()
 
     result = tf.function(partial(traced), autograph=False, **options)
-    weakref.finalize(result, _forget_gradients, gradients).atexit = False
+    weakref.finalize(result, forget_gradients, gradients).atexit = False
     return result
 
 
@@ -73,7 +73,8 @@ def custom_gradients() -> dict[str, Any]:
     return getattr(getattr(ops, "gradient_registry", None), "_registry", {})
 
 
-def _forget_gradients(names: set[str]) -> None:
+def forget_gradients(names: set[str]) -> None:
+    """Take them out of the registry, those that are still there."""
     for name in names:
         custom_gradients().pop(name, None)
 

@@ -25,8 +25,6 @@ def count_graphs() -> int:
 def test_graphs_end_with_their_fit() -> None:
     """They were held by TensorFlow's registry of custom gradients and by the bijectors' cache."""
     counts = []
-    gc.collect()
-    gc.freeze()  # what other tests left is many times as much to look through
     for _ in range(3):
         quiet_fit(make_svgp(), steps=2, validation_fraction=0.2)
         counts.append(count_graphs())
