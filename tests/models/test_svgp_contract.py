@@ -614,7 +614,6 @@ def client() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.mark.xdist_group("served")
 def test_frozen_and_served_without_this_package(
     model: Any, client: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 # The program takes half a minute: one worker runs it, and all that asks for what it found.
-pytestmark = pytest.mark.xdist_group("replicas")
 
 
 @pytest.fixture(scope="module")
