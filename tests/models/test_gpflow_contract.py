@@ -91,7 +91,7 @@ def test_training_weighs_the_divergence_that_a_subclass_overrides(model: DeepGPM
     assert (abs(other - loss) > 0.01) == weighs
     model.__class__ = WithTerm
     assert_close(model.training_loss((X, Y)), other + 1.5 * beta)
-    assert_close(model.training_loss_closure((X, Y), compile=False)(), other + 1.5 * beta)
+    assert_close(model.training_loss_closure((X, Y))(), other + 1.5 * beta)
 
 
 def test_moments_that_a_subclass_overrides_are_what_the_likelihood_sees(model: DeepGPModel) -> None:
@@ -129,7 +129,7 @@ def test_moments_that_a_subclass_overrides_are_what_the_likelihood_sees(model: D
     if bounded:
         far = tf.reduce_sum(likelihood.variational_expectations(X, mean + 100.0, variance, Y))
         assert_close(elbo - model.elbo(data), fit - far)
-        assert_close(model.training_loss_closure(data, compile=False)(), model.training_loss(data))
+        assert_close(model.training_loss_closure(data)(), model.training_loss(data))
 
 
 @pytest.mark.parametrize(
