@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-# The program takes half a minute: one worker runs it, and all that asks for what it found.
 
-
+# The program takes half a minute: it runs once, for all that asks for what it found.
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What the program that has two devices found, by name; its progress bars as "bars"."""
