@@ -172,18 +172,19 @@ class GPLayer(Layer):
         "X: [S, N, D]",
         "factor: [T_or_M...]",
     )
-    def project(self, X: TensorType, factor: tf.Tensor) -> Projection:
+    def project(self, X: TensorType, factor: tf.Tensor | None) -> Projection:
         """
         Project inputs on the inducing variables (the K~ of Lindinger et al. 2020, Theorem 1).
 
         :param X: S inputs for each of N points, in the dtype to compute in.
-        :param factor: what :meth:`factorise` returned, in the same.
+        :param factor: what :meth:`factorise` returned, in the same; ``None`` for the covariances k_NM
+            themselves as basis, which :func:`~gpflow_deep.posteriors.mean_field.direct_moments` are for.
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
         K = Kuf(self.own_inducing_variable, self.kernel, rows)
-        A = tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
-        if not self.whiten:
+        A = K if factor is None else tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
+        if factor is not None and not self.whiten:
             A = tf.linalg.triangular_solve(factor, A, adjoint=True)
         basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [S N, (T), M]
         variance = prior_variance(self.kernel, rows)

@@ -14,15 +14,15 @@ from gpflow.likelihoods import Likelihood
 from ..layers import GPLayer, Layer
 from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
-from ..numerics.linalg import cast_all, solve_rows
+from ..numerics.linalg import cast_all, in_sets, solve_rows
 from ..posteriors.base import InducingPosterior, Moments, Recursion
 from ..posteriors.block_structured import BlockStructured
 from ..posteriors.explained import Explained, explain_by_outputs
-from ..posteriors.mean_field import MeanField
+from ..posteriors.mean_field import MeanField, direct_moments
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
 from ..validation import check_choice, check_finite, check_number
-from .functions import DrawnFunctions, in_sets, through_own_points
+from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
 
@@ -190,8 +190,29 @@ class DeepGP(VariationalDeepGPModel):
     def _training_passage(
         self, prepared: Prepared, X: tf.Tensor, Y: tf.Tensor, is_new: bool
     ) -> Passage:
-        del X, Y, is_new
-        return self._passage_in(self.compute_dtype, prepared)
+        del Y, is_new
+        return self._passage_in(self.compute_dtype, self._without_solves(prepared, X.shape[0]))
+
+    def _without_solves(self, prepared: Prepared, num_data: int | None) -> Prepared:
+        """
+        With the mean-field posterior's :func:`direct_moments` in those layers above the first whose points take
+        longer to solve for: in float64, as float32 leaves them no digits.
+        """
+        sites = self.num_samples if self.sites is None else self.sites.num_sites
+        if (
+            type(self.inducing_posterior) is not MeanField
+            or prepared.draws
+            or self.compute_dtype != "float64"
+            or num_data is None
+        ):
+            return prepared
+        moments, factors = list(prepared.moments.layers), list(prepared.factors)
+        for index, layer in enumerate(self.layers):
+            columns = 4 * layer.num_latent_gps * layer.num_inducing
+            if index and layer.whiten and columns <= sites * num_data:
+                moments[index] = direct_moments(moments[index], factors[index])
+                factors[index] = None
+        return Prepared(factors, prepared.moments._replace(layers=moments), prepared.draws)
 
     @property
     def _prediction_dtype(self) -> str:

@@ -14,7 +14,7 @@ from ..kernels.fourier import PriorFunctions
 from ..layers import GPLayer
 from ..layers.covariances import has_values_at_points, split_gps
 from ..numerics.draws import as_seed
-from ..numerics.linalg import rows_times, solve_rows
+from ..numerics.linalg import in_sets, rows_times, solve_rows
 from ..numerics.parts import in_parts, part_size
 from ..posteriors.base import Conditional
 from ..validation import as_real_tensor, check_positive_integer
@@ -30,7 +30,6 @@ __all__ = [
     "LayerFunctions",
     "SamplesFunctions",
     "drawn",
-    "in_sets",
     "through_own_points",
 ]
 
@@ -227,11 +226,6 @@ def _own_inducing_inputs(layer: GPLayer) -> list[tf.Tensor]:
     different = {id(one): one for one, _ in pairs}
     used = [one for one, _ in pairs] if len(different) > 1 else list(different.values())
     return [tf.convert_to_tensor(one.Z)[None] for one in used]
-
-
-def in_sets(factor: tf.Tensor) -> tf.Tensor:
-    """A layer's factor [M, M] or [T, M, M], or one of sets of inducing inputs already: [S or 1, K, M, M]."""
-    return factor[(None,) * (4 - factor.shape.rank)]
 
 
 def through_own_points(

@@ -65,21 +65,22 @@ def _weighted_gram(rows: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """
     ``sum_n weights_np rows_n rows_n^T`` for rows [N, M] and weights [N, P]: symmetric, [P, M, M].
 
-    Of its four quarters one is another's transpose, and is not computed.
+    By up to four strips, each from its diagonal block on: what is below is the transpose of what is above. Of
+    transposed points, whose strips are slices of memory.
     """
     N, P, M = tf.shape(rows)[0], weights.shape[1], rows.shape[1]
-    half = M // 2  # none of one row
+    points, weights = tf.transpose(rows), tf.transpose(weights)[:, None, :]
 
-    def block(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        size = first.shape[1]
-        scaled = tf.reshape(weights[:, :, None] * first[:, None, :], [N, P * size])
-        product = tf.matmul(scaled, second, transpose_a=True)
-        return tf.reshape(product, [P, size, second.shape[1]])
+    def strip(start: int, end: int) -> tf.Tensor:
+        scaled = tf.reshape(weights * points[start:end], [P * (end - start), N])
+        product = tf.matmul(scaled, points[start:], transpose_b=True)
+        product = tf.reshape(product, [P, end - start, M - start])
+        return tf.pad(product, [[0, 0], [0, 0], [start, 0]]) if start else product
 
-    upper = block(rows[:, :half], rows)
-    lower = block(rows[:, half:], rows[:, half:])
-    left = tf.linalg.matrix_transpose(upper[:, :, half:])
-    return tf.concat([upper, tf.concat([left, lower], axis=2)], axis=1)
+    size = max(-(-M // 4), 32)
+    strips = [strip(start, min(start + size, M)) for start in range(0, M, size)]
+    upper = tf.concat(strips, axis=1)
+    return tf.where(np.tri(M, dtype=bool).T, upper, tf.linalg.matrix_transpose(upper))
 
 
 @check_shapes(

@@ -15,6 +15,7 @@ import tensorflow as tf
 __all__ = [
     "cast_all",
     "gram",
+    "in_sets",
     "leading_shape",
     "rows_times",
     "shared_product",
@@ -176,6 +177,11 @@ def leading_shape(x: tf.Tensor) -> list[tf.Tensor]:
     """The first two dimensions of ``x`` [S, N, ...], static where they are known."""
     dynamic = tf.shape(x)
     return [dynamic[i] if x.shape[i] is None else x.shape[i] for i in range(2)]
+
+
+def in_sets(factor: tf.Tensor) -> tf.Tensor:
+    """A layer's factor [M, M] or [T, M, M], or one of sets of inducing inputs already: [S or 1, K, M, M]."""
+    return factor[(None,) * (4 - factor.shape.rank)]
 
 
 def rows_times(x: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:

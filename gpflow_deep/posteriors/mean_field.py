@@ -13,7 +13,7 @@ from gpflow.base import Parameter
 from ..layers import GPLayer, Projection
 from ..numerics.bijectors import PackedTriangular
 from ..numerics.forms import diagonal_forms, quadratic_forms
-from ..numerics.linalg import gram
+from ..numerics.linalg import gram, in_sets, solve_rows
 from ..validation import check_one_replica
 from .base import (
     GP,
@@ -28,7 +28,7 @@ from .base import (
     stack_means,
 )
 
-__all__ = ["MeanField"]
+__all__ = ["MeanField", "direct_moments"]
 
 
 class _Layer(NamedTuple):
@@ -52,6 +52,28 @@ def project_variance(projection: Projection, own: tf.Tensor) -> tf.Tensor:
     forms = quadratic_forms(basis, own) if shared else diagonal_forms(basis, own, basis)
     # Never negative in exact arithmetic; in float32 rounding makes it so.
     return tf.maximum(projection.variance + forms, 0.0)
+
+
+def direct_moments(layer: _Layer, factor: tf.Tensor) -> _Layer:
+    r"""
+    A whitened layer of q for a basis of the covariances k of a point with the inducing outputs, unsolved:
+    the mean :math:`L_K^{-T} m`, and :math:`Q = L_K^{-T} (S - I) L_K^{-1}`, so that the variance is
+    :math:`k_{nn} + k^T Q k`. Two solves for each of the layer's covariances stand for one for every point.
+
+    S - I is solved for as it is: the difference of solved S and I would lose 100 to 1000 times as much.
+
+    :param factor: L_K, [M, M] or [T, M, M].
+    """
+    sets = in_sets(factor)
+
+    def solve(rows: tf.Tensor) -> tf.Tensor:
+        """L_K^-T for the last axis of [N, T, M]."""
+        return solve_rows(sets, rows, transpose=True)
+
+    half = solve(tf.transpose(layer.own, [1, 0, 2]))
+    own = solve(tf.transpose(half, [2, 1, 0]))
+    mean = tf.transpose(solve(tf.transpose(layer.mean)[None])[0])
+    return _Layer(mean, tf.transpose(own, [1, 0, 2]))
 
 
 class MeanField(InducingPosterior):

@@ -92,6 +92,42 @@ def test_gps_may_have_kernels_of_their_own(whiten: bool, structure: str) -> None
     _assert_equals_brute_force(problem, make_posterior(structure, pattern))
 
 
+@pytest.mark.parametrize("separate_kernels", [False, True])
+def test_many_points_are_not_solved_one_by_one(separate_kernels: bool) -> None:
+    """Above the first layer mean-field's covariances are solved instead: to the same bound and gradient."""
+    widths, num_points = (2, 3, 1), 60
+    problem = make_problem(
+        widths,
+        block_pattern("mean-field", widths),
+        num_points=num_points,
+        separate_kernels=separate_kernels,
+    )
+    _assert_equals_brute_force(problem, gd.posteriors.MeanField)
+    model, noise = problem.model(gd.posteriors.MeanField), problem.noise()
+    X, Y = (tf.constant(x) for x in problem.data)
+
+    def gradients(*data: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            objective = model.elbo(data, noise=noise)
+        return tape.gradient(objective, model.trainable_variables)
+
+    # A graph that does not know how many there are solves for each.
+    unknown = [tf.TensorSpec([None, x.shape[1]], x.dtype) for x in (X, Y)]
+    every = tf.function(gradients, autograph=False, input_signature=unknown)
+    graphs = [
+        tf.function(gradients, autograph=False).get_concrete_function(X, Y),
+        every.get_concrete_function(),
+    ]
+    solved = [
+        [op.outputs[0].shape[-1] for op in graph.graph.get_operations() if "TriangularS" in op.type]
+        for graph in graphs
+    ]
+    assert num_points in solved[0] and 2 * num_points not in solved[0]
+    assert None in solved[1]
+    for one, other in zip(graphs[0](X, Y), every(X, Y), strict=True):
+        _close(one, other, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_moments_along_a_chain_integrate_the_inducing_outputs(structure: str) -> None:
     """The density of a whole chain by the model's conditionals, against u drawn from q."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -87,6 +88,11 @@ CASES: dict[str, tuple[Form, Form, Sequence[tf.Tensor]]] = {
         lambda A, C: forms.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
         lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
         [_random(S, N, M), _random(1, M, M)],
+    ),
+    "quadratic of many numbers": (
+        lambda A, C: forms.quadratic_forms(A, C + tf.linalg.matrix_transpose(C)),
+        lambda A, C: tf.einsum("snm,pmk,snk->snp", A, C + tf.linalg.matrix_transpose(C), A),
+        [_random(S, N, 70), _random(T, 70, 70)],
     ),
     "bilinear": (
         forms.bilinear_forms,
@@ -262,8 +268,10 @@ def test_failure_says_what_and_why() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as compiled:
         tf.function(lambda K: factorisations.cholesky(K, "K_MM of layer 3", context))(matrices)
     for error in (eager, compiled):
-        for fact in ("K_MM of layer 3", "-0.25", "lengthscales", "7", "jitter", "duplicates"):
+        for fact in ("K_MM of layer 3", "lengthscales", "7", "jitter", "duplicates"):
             assert fact in str(error.value)
+        # A graph shows all digits, and what they are rounded to differs between processors.
+        assert re.search(r"-0\.(25|2499999)", str(error.value))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
