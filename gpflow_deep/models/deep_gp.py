@@ -195,8 +195,8 @@ class DeepGP(VariationalDeepGPModel):
 
     def _without_solves(self, prepared: Prepared, num_data: int | None) -> Prepared:
         """
-        With :func:`direct_moments` of the mean-field posterior in those layers above the first whose points take
-        longer to solve for: in float64, as float32 leaves them no digits.
+        With :func:`direct_moments` of the mean-field posterior in those layers above the first whose points
+        take longer to solve for: in float64, as float32 leaves them no digits.
         """
         sites = self.num_samples if self.sites is None else self.sites.num_sites
         if (
