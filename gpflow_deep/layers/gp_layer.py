@@ -177,8 +177,8 @@ class GPLayer(Layer):
         Project inputs on the inducing variables (the K~ of Lindinger et al. 2020, Theorem 1).
 
         :param X: S inputs for each of N points, in the dtype to compute in.
-        :param factor: what :meth:`factorise` returned, in the same; ``None`` for the covariances k_NM
-            themselves as basis, which :func:`~gpflow_deep.posteriors.mean_field.direct_moments` are for.
+        :param factor: what :meth:`factorise` returned, in the same; ``None`` for a basis of the covariances
+            k_NM themselves, unsolved.
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]

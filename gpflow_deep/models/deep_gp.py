@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.base import InputData, Parameter, TensorType
 from gpflow.likelihoods import Likelihood
 
+from ..kernels.methods import has_methods_of
 from ..layers import GPLayer, Layer
 from ..layers.gp_layer import check_inducing_variables
 from ..numerics.draws import standard_normals
@@ -206,10 +207,12 @@ class DeepGP(VariationalDeepGPModel):
             or num_data is None
         ):
             return prepared
+        prepared = prepared.cast(self.compute_dtype)
         moments, factors = list(prepared.moments.layers), list(prepared.factors)
         for index, layer in enumerate(self.layers):
             columns = 4 * layer.num_latent_gps * layer.num_inducing
-            if index and layer.whiten and columns <= sites * num_data:
+            is_own = has_methods_of(layer, GPLayer, "project")
+            if index and layer.whiten and is_own and columns <= sites * num_data:
                 moments[index] = direct_moments(moments[index], factors[index])
                 factors[index] = None
         return Prepared(factors, prepared.moments._replace(layers=moments), prepared.draws)

@@ -128,6 +128,34 @@ def test_many_points_are_not_solved_one_by_one(separate_kernels: bool) -> None:
         _close(one, other, rtol=1e-8, atol=1e-8)
 
 
+class _OwnProjection(gd.layers.GPLayer):
+    """A user's layer, who knows of factors only."""
+
+    def project(self, X: tf.Tensor, factor: tf.Tensor | None) -> gd.layers.Projection:
+        assert factor is not None
+        return super().project(X, factor)
+
+
+@pytest.mark.parametrize("kind", [_OwnProjection, gd.layers.GPLayer])
+def test_many_points_of_layers_that_project_themselves_and_in_wider_numbers(
+    kind: type,
+) -> None:
+    X = np.linspace(-2.0, 2.0, 80)[:, None]
+
+    def elbo(float_type: str) -> float:
+        config = gpflow.config.Config(float=getattr(np, float_type), jitter=1e-6)
+        with gpflow.config.as_context(config):
+            data = X.astype(float_type), np.sin(3.0 * X).astype(float_type)
+            layers = [kind(gpflow.kernels.Matern52(), data[0][::8], 1) for _ in range(2)]
+            model = gd.models.DeepGP(
+                layers, gpflow.likelihoods.Gaussian(0.1), num_samples=3, compute_dtype="float64"
+            )
+            noise = [np.full([3, 80, 1], 0.5, float_type)]
+            return float(model.elbo(data, noise=noise))
+
+    _close(elbo("float32"), elbo("float64"), rtol=1e-4)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_moments_along_a_chain_integrate_the_inducing_outputs(structure: str) -> None:
     """The density of a whole chain by the model's conditionals, against u drawn from q."""
