@@ -167,13 +167,14 @@ def test_threads_that_draw_at_once_have_the_draws_of_one() -> None:
 def test_a_float_that_is_set_later_is_that_of_the_next_fit() -> None:
     X, y = _data()
     fitted = DeepGPRegressor(**_QUICK | {"model": "svgp"}, warm_start=True).fit(X, y)
-    before = fitted.predict(X, return_std=True), fitted.log_density(X, y)
+    before = *fitted.predict(X, return_std=True), fitted.log_density(X, y)
     fitted.set_params(float="float32")
-    np.testing.assert_array_equal(fitted.predict(X, return_std=True), before[0])
-    np.testing.assert_array_equal(fitted.log_density(X, y), before[1])
+    after = *fitted.predict(X, return_std=True), fitted.log_density(X, y)
+    # Not to the bit: a sum's last digit may differ with its place in memory.
+    np.testing.assert_allclose(after, before, rtol=1e-12)
     fitted.fit(X, y)
     assert fitted.members_[0].float_name == "float32"
-    assert fitted.log_density(X, y).mean() > before[1].mean() - 0.01
+    assert fitted.log_density(X, y).mean() > before[2].mean() - 0.01
 
 
 def test_labels_to_score() -> None:
