@@ -53,7 +53,7 @@ DATA: dict[str, tuple[type[Exception], str, Any]] = {
     "ragged": (TypeError, r"data\[1\].*real numbers.*list", (X, [[1.0]] * 19 + [[1.0, 2.0]])),
     "none": (TypeError, r"data\[1\].*real numbers.*None", (X, None)),
     "X alone": (TypeError, r"data.*pair \(X, Y\).*ndarray", X),
-    "three": (TypeError, r"data.*pair \(X, Y\)", (X, Y, Y)),
+    "three": (TypeError, r"data.*pair \(X, Y\).*tuple of 3", (X, Y, Y)),
 }
 
 
@@ -292,6 +292,25 @@ def test_draws_of_inducing_outputs_are_checked_too() -> None:
             model.elbo((X, Y), noise=wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_samples", 0),
+        ("num_samples", 2.5),
+        ("num_prediction_samples", 0),
+        ("num_data", -3),
+        ("seed", -1),
+        ("covariance_jitter", -1e-6),
+    ],
+)
+def test_bad_numbers_are_refused_when_they_are_assigned(name: str, value: float) -> None:
+    model = make_model("stripes-and-arrow")
+    before = getattr(model, name)
+    with pytest.raises(ValueError, match=f"{name}: expected .*got {value}"):
+        setattr(model, name, value)
+    assert getattr(model, name) == before
+
+
 @pytest.mark.parametrize("seed", [3.0, [1], [1, 2, 3], [[1, 2]]])
 def test_bad_seeds_of_draws_are_refused(model: gd.models.DeepGP, seed: Any) -> None:
     with pytest.raises(ValueError, match="seed.*two integers"):
@@ -481,7 +500,7 @@ def test_difficult_data_train(name: str, family: type) -> None:
 def test_covariances_at_a_point_that_cannot_be_factorised(family: str, compiled: bool) -> None:
     """The recursion's own factorisations say so too."""
     model = make_model(family, hidden_dims=(2,), output_dim=2)
-    model.covariance_jitter = -10.0  # no user can: what rounding does in bad cases
+    vars(model)["covariance_jitter"] = -10.0  # no user can: what rounding does in bad cases
     noise = [np.zeros((1, 6, 2)), np.zeros((1, 6, 2))]
 
     def propagate() -> list[Any]:

@@ -130,12 +130,17 @@ class Layer(Module, ABC):
                 f"mean_function: expected a GPflow mean function, got {self.mean_function!r}."
             )
         try:
-            columns = self.mean_function(X).shape[-1]
+            shape = self.mean_function(X).shape
         except Exception as error:
             raise ValueError(
                 f"mean_function: {type(self.mean_function).__name__} does not fit inputs of dimension"
                 f" {X.shape[-1]}: {error}"
             ) from error
+        if shape.rank not in (None, X.shape.rank):
+            raise ValueError(
+                f"mean_function: expected values [N, T] at inputs [N, D], got {shape} at {X.shape}."
+            )
+        columns = shape[-1]
         if columns not in (None, 1, self.output_dim):
             count = "num_latent_gps" if self.mixing is None else "rows of the kernel's W"
             raise ValueError(

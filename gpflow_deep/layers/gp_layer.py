@@ -354,7 +354,8 @@ def _check_scales(kernel: Kernel, input_dim: int) -> None:
         for part in kernel.kernels:
             _check_scales(part, input_dim)
     if isinstance(kernel, Stationary):
-        active, scales = len(np.arange(input_dim)[kernel.active_dims]), kernel.lengthscales
+        active = len(np.arange(input_dim)[kernel.active_dims])
+        scales = tf.convert_to_tensor(kernel.lengthscales)  # which need be no parameter
         if not active:
             raise ValueError(f"active_dims: expected some of {input_dim} inputs, got none.")
         if scales.shape.rank and scales.shape[-1] not in (1, active):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
@@ -26,6 +27,7 @@ from ..posteriors.records import Record
 from ..validation import (
     as_num_data,
     check_finite,
+    check_number,
     check_positive_integer,
     check_seed,
 )
@@ -37,6 +39,15 @@ from .passage import Passage, Step, walk
 from .sharing import warn_of_shared_parameters
 
 __all__ = ["DeepGPModel", "LayerOutput"]
+
+#: Whenever they are assigned.
+_CHECKED: dict[str, Callable[[Any], Any]] = {
+    "num_samples": partial(check_positive_integer, name="num_samples"),
+    "num_prediction_samples": partial(check_positive_integer, name="num_prediction_samples"),
+    "num_data": as_num_data,
+    "seed": check_seed,
+    "covariance_jitter": partial(check_number, name="covariance_jitter", low=0.0),
+}
 
 
 class LayerOutput(NamedTuple):
@@ -103,17 +114,15 @@ class DeepGPModel(
         self.layers = check_layers(layers, self.layer_type)
         self.likelihood = likelihood
         self.num_latent_gps = self.layers[-1].num_latent_gps
-        self.num_samples = check_positive_integer(num_samples, "num_samples")
-        self.num_prediction_samples = check_positive_integer(
-            num_prediction_samples, "num_prediction_samples"
-        )
-        self.num_data = as_num_data(num_data)
-        self.seed = check_seed(seed)
+        self.num_samples, self.num_prediction_samples = num_samples, num_prediction_samples
+        self.num_data, self.seed = num_data, seed
         self._check_sharing()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Whenever they are assigned: what does not fit would fail in the midst of training, or not at all.
-        if name == "likelihood" and hasattr(self, "layers"):
+        if name in _CHECKED:
+            value = _CHECKED[name](value)
+        elif name == "likelihood" and hasattr(self, "layers"):
             check_likelihood(value, self._output_dim)
         elif name == "layers":
             mark_in_use(value)

@@ -22,7 +22,7 @@ from ..posteriors.explained import Explained, explain_by_outputs
 from ..posteriors.mean_field import MeanField, direct_moments
 from ..posteriors.monte_carlo import MonteCarloRecursion
 from ..posteriors.stripes_and_arrow import StripesAndArrow
-from ..validation import check_choice, check_finite, check_number
+from ..validation import check_choice, check_finite
 from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, PassageChain
 from .variational import VariationalDeepGPModel
@@ -127,7 +127,7 @@ class DeepGP(VariationalDeepGPModel):
         self.compute_dtype = check_choice(compute_dtype, "compute_dtype", ("float32", "float64"))
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
-        self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
+        self.covariance_jitter = covariance_jitter
         self._name_parts()
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,24 @@ from ..validation import check_positive_integer, check_seed
 from .base import DeepGPModel
 from .closures import check_source, over_batches
 
-__all__ = ["DrawingDeepGPModel"]
+__all__ = ["DrawingDeepGPModel", "draws_are_new"]
+
+#: Of the draws of a closure's loss, which a user's class may compute in its own way; None for new ones.
+_SEED: ContextVar[list[int] | None] = ContextVar("seed", default=None)
+
+
+@contextmanager
+def _draws_of_seed(seed: list[int]) -> Iterator[None]:
+    token = _SEED.set(seed)
+    try:
+        yield
+    finally:
+        _SEED.reset(token)
+
+
+def draws_are_new(noise: Any) -> bool:
+    """Whether an objective that is given these draws, or ``None``, has others the next time."""
+    return noise is None and _SEED.get() is None
 
 
 class DrawingDeepGPModel(DeepGPModel):
@@ -65,6 +84,7 @@ class DrawingDeepGPModel(DeepGPModel):
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
         shapes = self._training_shapes(S, num_data)
+        seed = _SEED.get() if seed is None else seed
         if seed is None and shapes:
             warn_of_new_draws()
         return standard_normals(shapes, seed)
@@ -78,7 +98,8 @@ class DrawingDeepGPModel(DeepGPModel):
         check_source(data)
 
         def loss(data: RegressionData) -> tf.Tensor:
-            return self._training_loss(data, self.draw_noise(tf.shape(data[0])[0], seed=[seed, 0]))
+            with _draws_of_seed([seed, 0]):
+                return self.training_loss(data)
 
         if isinstance(data, Iterator):
             return over_batches(loss, data, compile)

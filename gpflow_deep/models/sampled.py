@@ -32,7 +32,7 @@ from ..validation import (
 )
 from .base import LayerOutput
 from .convergence import JudgesConvergence
-from .draws import DrawingDeepGPModel
+from .draws import DrawingDeepGPModel, draws_are_new
 from .functions import DrawnFunctions, through_own_points
 from .passage import JointPassage, MarginalPassage, Passage, walk
 
@@ -146,7 +146,7 @@ class SampledDeepGP(JudgesConvergence, DrawingDeepGPModel):
         )
         if covariance_jitter is None:
             covariance_jitter = gpflow.config.default_jitter()
-        self.covariance_jitter = check_number(covariance_jitter, "covariance_jitter", low=0.0)
+        self.covariance_jitter = covariance_jitter
         self._name_parts()
 
     @property
@@ -211,7 +211,7 @@ class SampledDeepGP(JudgesConvergence, DrawingDeepGPModel):
         output = walk(self.layers, self._passage(Prepared(self._factors(), drawn)), X, points)[-1]
         mean, variance = self._marginals(output)
         f = Mixture(mean, variance, equal_log_weights(tf.shape(mean)[0]))
-        with new_nodes(noise is None):
+        with new_nodes(draws_are_new(noise)):
             terms = self._through_likelihood(_OBSERVATION_TERMS[self.observation_term], X, f, Y)
         by_chain = tf.reshape(tf.reduce_sum(terms, axis=-1), [q.num_chains, S])
         return tf.reduce_mean(by_chain, axis=-1) * self._scale(N) + q.log_prior(states)

@@ -26,7 +26,7 @@ from ..posteriors.mixture import (
 from ..posteriors.mixture_predictor import Prediction
 from ..validation import as_draws, check_finite, check_noise, check_positive_number
 from .base import LayerOutput
-from .draws import DrawingDeepGPModel
+from .draws import DrawingDeepGPModel, draws_are_new
 from .passage import Passage, walk
 from .sites import QuadratureSites
 
@@ -150,14 +150,14 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
     ) -> tf.Tensor:
         X, Y = self._check_data(data)
         # A step of training knows the draws that it makes, too.
-        N, is_new = _num_rows(X), noise is None or have_seed()
+        N, is_new = _num_rows(X), draws_are_new(noise) or have_seed()
         noise = self.draw_noise(N) if noise is None else noise
         points, inducing = self._noise(noise, N, self._num_sampled, training=True)
         points = self._by_layer(points, self._num_sampled, training=True)
         prepared = self._prepare_training(inducing)
         passage = self._training_passage(prepared, X, Y, is_new)
         output = walk(self._random_layers, passage, X, points)[-1]
-        if self._has_own_moments:
+        if self._own_moments is not None:
             mean, variance = self.predict_f(X)
             f = Mixture(mean[None], variance[None], equal_log_weights(1))
             with new_nodes(is_new):

@@ -29,13 +29,15 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 def warn_of_new_draws() -> None:
     """Likewise as of the line that called GPflow's ``Scipy``, if one did: new draws are not for that one."""
-    level, last = 1, None
+    level, last, is_callback = 1, None, False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == gpflow.optimizers.scipy.__name__:
+            # What a user looks at after a step may be drawn anew.
+            is_callback |= last is None and frame.f_code.co_name == "_callback"
             last = level
         level, frame = level + 1, frame.f_back
-    if last is not None:
+    if last is not None and not is_callback:
         warnings.warn(
             "gpflow.optimizers.Scipy asks for the loss again and again, with new draws each time:"
             " it will stop early and report success. Give it model.training_loss_closure(data, seed=0).",

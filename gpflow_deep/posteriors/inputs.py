@@ -126,7 +126,8 @@ class TakesInputs:
 
 def _pair(data: Any) -> Any:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
+        count = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}{count}.")
     return data
 
 

@@ -21,7 +21,14 @@ from ..likelihoods.scale_mixtures import noise_scales
 from ..numerics.parts import in_parts, part_size
 from ..validation import check_memory, check_positive_integer
 from .inputs import TakesInputs, as_rows
-from .mixture import Mixture, Noise, joint_covariance, moments, with_noise_scales
+from .mixture import (
+    Mixture,
+    Noise,
+    equal_log_weights,
+    joint_covariance,
+    moments,
+    with_noise_scales,
+)
 
 __all__ = ["MixturePredictor", "Prediction"]
 
@@ -46,7 +53,8 @@ class MixturePredictor(TakesInputs, ABC):
     GPflow's predictions for a model whose functions are a mixture of Gaussians.
 
     Where a user's class has a ``predict_f`` of its own, draws, observations and log densities are of the
-    moments that it gives, as of GPflow's models.
+    moments that it gives, as of GPflow's models, and so are those of a posterior of the model, whose own
+    ``predict_f`` is what the cache says.
 
     What the components are, a model says by the methods at the beginning; a posterior asks its model, with
     what it has computed before. AutoGraph is kept out, here as in the models: there is no Python control
@@ -178,8 +186,8 @@ class MixturePredictor(TakesInputs, ABC):
         :param full_output_cov: accepted for GPflow's sake: draws of one point are always coherent over
             the outputs.
         """
-        if self._has_own_moments:
-            return _BY_MOMENTS.predict_f_samples(self, Xnew, num_samples, full_cov, full_output_cov)
+        if (own := self._own_moments) is not None:
+            return _BY_MOMENTS.predict_f_samples(own, Xnew, num_samples, full_cov, full_output_cov)
         S = 1 if num_samples is None else check_positive_integer(num_samples, "num_samples")
         X = self._as_joint_inputs(Xnew) if full_cov else self._as_inputs(Xnew)
         prepared = self._prepare()
@@ -224,8 +232,12 @@ class MixturePredictor(TakesInputs, ABC):
         :return: means [S, N, P], variances [S, N, P], log weights [S]; 8 S of each for a Student-t.
         """
         Xnew = self._as_matrix(Xnew)
-        prediction = self._prediction(self._prepare(), num_samples, noise)
-        functions = self._components(Xnew, prediction)
+        if (own := self._own_moments) is not None:
+            mean, variance = own.predict_f(Xnew)
+            functions = Mixture(mean[None], variance[None], equal_log_weights(1))
+        else:
+            prediction = self._prediction(self._prepare(), num_samples, noise)
+            functions = self._components(Xnew, prediction)
         observed = self._observed(Xnew, functions)
         scales = noise_scales(self.likelihood)
         return observed if scales is None else with_noise_scales(functions, observed, *scales)
@@ -252,8 +264,8 @@ class MixturePredictor(TakesInputs, ABC):
         :param noise: as for :meth:`predict_f_mixture`.
         """
         _refuse_covariances("predict_y", full_cov or full_output_cov)
-        if self._has_own_moments:
-            return _BY_MOMENTS.predict_y(self, Xnew)
+        if (own := self._own_moments) is not None:
+            return _BY_MOMENTS.predict_y(own, Xnew)
         return self._by_rows("y", Xnew, noise)
 
     @tf.autograph.experimental.do_not_convert
@@ -281,17 +293,18 @@ class MixturePredictor(TakesInputs, ABC):
         _refuse_covariances("predict_log_density", full_cov or full_output_cov)
         X, Y = self._check_observations(data)
         check_shape(Y, "[batch..., N, P]")
-        if self._has_own_moments:
-            return _BY_MOMENTS.predict_log_density(self, (X, Y))
+        if (own := self._own_moments) is not None:
+            return _BY_MOMENTS.predict_log_density(own, (X, Y))
         (densities,) = self._by_rows("log density", X, noise, False, Y)
         return densities
 
     # What they are made of.
 
     @property
-    def _has_own_moments(self) -> bool:
-        """Whether the moments of the functions are what a user's class says."""
-        return not getattr(self.predict_f, "__module__", "").startswith(_PACKAGE)
+    def _own_moments(self) -> MixturePredictor | None:
+        """Whose ``predict_f`` says what the moments of the functions are, where a user's class has one."""
+        is_ours = getattr(self.predict_f, "__module__", "").startswith(_PACKAGE)
+        return None if is_ours else self
 
     @property
     def _num_joint_samples(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -69,6 +69,10 @@ class DeepGPPosterior(MixturePredictor, Module):
     def likelihood(self) -> Likelihood:  # type: ignore[override]
         """The model's likelihood."""
         return self.model.likelihood
+
+    @property
+    def _own_moments(self) -> MixturePredictor | None:
+        return self.model._own_moments
 
     @property
     def _input_dim(self) -> int | None:
@@ -243,16 +247,31 @@ def _traced_values(likelihood: Likelihood) -> tuple[Any, ...]:
         for name, values in vars(part).items():
             if name.startswith("_self_"):  # TensorFlow's own books
                 continue
-            for value in values if isinstance(values, (list, tuple)) else (values,):
+            for value in _leaves(values):
+                if isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value):
+                    value = value.numpy()
                 if isinstance(value, (int, float, str, np.generic, FunctionType)):
                     found.append((name, value))
                 elif isinstance(value, np.ndarray):
                     found.append((name, value.shape, value.tobytes()))
                 elif isinstance(value, Parameter):
                     found.append((name, value.unconstrained_variable.ref()))
+                elif isinstance(value, tf.Variable):
+                    found.append((name, value.ref()))
                 elif isinstance(value, tf.Module) and value not in parts:
                     parts.append(value)
     return tuple(found)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists, tuples and dictionaries in each other hold."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 class _Graphs:

@@ -168,6 +168,24 @@ def test_whitening_changes_the_parameters_not_the_model(posterior: type, first: 
 
 
 @pytest.mark.parametrize(
+    "lengthscales", [0.5, np.array([0.5, 0.7]), tf.constant(0.5, tf.float64)], ids=str
+)
+def test_scales_need_be_no_parameters(lengthscales: Any) -> None:
+    kernel, plain = SquaredExponential(lengthscales=lengthscales), SquaredExponential()
+    plain.lengthscales = lengthscales
+    one, other = (
+        layer.project(tf.constant(XNEW)[None], layer.factorise())
+        for layer in (GPLayer(k, Z.copy(), T) for k in (kernel, plain))
+    )
+    _close(one.basis, other.basis)
+
+
+def test_a_mean_function_of_vectors_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mean_function: expected values \[N, T\].*got \(1,\)"):
+        GPLayer(SquaredExponential(), Z.copy(), T, lambda X: tf.sin(X[:, 0]))
+
+
+@pytest.mark.parametrize(
     "mean_function",
     [
         gpflow.mean_functions.Constant([0.5, -0.5]),

@@ -70,6 +70,25 @@ def test_training_maximises_the_bound_that_a_subclass_overrides(model: DeepGPMod
         assert_close(model.training_loss_closure((X, Y))(), loss + 1.5)
 
 
+def test_closures_of_a_seed_are_of_the_loss_that_a_subclass_overrides(model: DeepGPModel) -> None:
+    """Which need not know of draws, as GPflow's do not."""
+    kind = type(model)
+    loss = model.training_loss_closure((X, Y), seed=3, compile=False)()
+
+    class WithTerms(kind):  # type: ignore[misc, valid-type]
+        def training_loss(self, data: gpflow.base.RegressionData) -> tf.Tensor:
+            return super().training_loss(data) + 100.0
+
+        def maximum_log_likelihood_objective(self, data: gpflow.base.RegressionData) -> tf.Tensor:
+            return super().maximum_log_likelihood_objective(data) - 10.0
+
+    model.__class__ = WithTerms
+    batches = iter(tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(20))
+    for source in ((X, Y), batches):
+        closure = model.training_loss_closure(source, seed=3, compile=False)
+        assert_close([closure(), closure()], [loss + 110.0] * 2)
+
+
 def test_training_weighs_the_divergence_that_a_subclass_overrides(model: DeepGPModel) -> None:
     fix_draws(model)
     loss, kind = model.training_loss((X, Y)), type(model)
@@ -123,6 +142,11 @@ def test_moments_that_a_subclass_overrides_are_what_the_likelihood_sees(model: D
         elbo = model.elbo(data)
     WithTrend.trend = 100.0
     assert_close(model.predict_y(X)[0], near + 100.0)
+    posterior = model.posterior()
+    for predictor in (model, posterior):
+        assert_close(predictor.predict_y_mixture(X).means, predictor.predict_y(X)[0][None])
+        assert_close(predictor.predict_y(X)[0], near + 100.0)
+        assert_close(predictor.predict_log_density(data), model.predict_log_density(data))
     draws = model.predict_f_samples(X, 5, full_cov=False)
     assert draws.shape == (5, *mean.shape)
     assert abs(tf.reduce_mean(draws) - tf.reduce_mean(mean) - 100.0) < 10.0
@@ -178,6 +202,14 @@ def test_scipy_is_warned_of_new_draws() -> None:
         warnings.simplefilter("error")
         minimise("stripes-and-arrow", seed=0)
         minimise("sigma-points")
+        # What is looked at after a step may be of new draws.
+        model = make_model("stripes-and-arrow")
+        scipy.minimize(
+            model.training_loss_closure((X, Y), seed=0),
+            model.trainable_variables,
+            step_callback=lambda *state: model.elbo((X, Y)),
+            options=options,
+        )
 
 
 def test_scipy_on_fixed_draws(model: DeepGPModel) -> None:

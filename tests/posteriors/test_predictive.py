@@ -62,6 +62,27 @@ def test_products_in_single_precision_from_now_on() -> None:
     assert_close(model.elbo((X, Y), noise), bound, rtol=1e-4)
 
 
+def _number(value: float) -> tf.Tensor:
+    return tf.constant(value, tf.float64)
+
+
+def _with_tensor(variance: float) -> gpflow.likelihoods.Gaussian:
+    likelihood = gpflow.likelihoods.Gaussian()
+    likelihood.variance = _number(variance)
+    return likelihood
+
+
+class _OfTable(gpflow.likelihoods.Gaussian):
+    """A user's, which looks its variance up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = {"variance": _number(0.1)}
+
+    def _variance(self, X: tf.Tensor) -> tf.Tensor:
+        return self.table["variance"]
+
+
 @pytest.mark.parametrize(
     "likelihood, change",
     [
@@ -79,8 +100,10 @@ def test_products_in_single_precision_from_now_on() -> None:
             lambda: WeightedLikelihood(gpflow.likelihoods.StudentT(), 1),
             lambda own: setattr(own.base, "df", 10.0),
         ),
+        (lambda: _with_tensor(0.1), lambda own: setattr(own, "variance", _number(3.0))),
+        (_OfTable, lambda own: own.table.update(variance=_number(3.0))),
     ],
-    ids=["number", "array", "function", "parameter", "of a part"],
+    ids=["number", "array", "function", "parameter", "of a part", "tensor", "of a dictionary"],
 )
 def test_a_likelihood_that_changes_is_that_of_what_was_compiled(
     likelihood: Callable[[], Any], change: Callable[[Any], None]
