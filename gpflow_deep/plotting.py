@@ -155,7 +155,7 @@ def plot_variance_vs_error(
     :param ax: where to draw; call again on the same axes to compare models.
     :param label: for the legend.
     :param num_bins: groups of points.
-    :raises ValueError: for variances that are not positive.
+    :raises ValueError: for variances that are not positive, and errors that are no squares.
     """
     variance = np.asarray(variance, np.float64).ravel()
     squared_error = np.asarray(squared_error, np.float64).ravel()
@@ -163,6 +163,10 @@ def plot_variance_vs_error(
         raise ValueError("variance: expected at least one point, got none.")
     if not np.all(variance > 0.0):
         raise ValueError(f"variance: expected positive numbers, got {np.min(variance):g}.")
+    if np.any(squared_error < 0.0):
+        raise ValueError(
+            f"squared_error: expected squares, none negative, got {np.min(squared_error):g}."
+        )
     ax = _axes(ax)
     (line,) = ax.plot(*binned_errors(variance, squared_error, num_bins), "o-", label=label)
     # An error of exactly zero has no place on a logarithmic axis.

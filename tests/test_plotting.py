@@ -106,6 +106,11 @@ def test_variances_against_errors_of_several_models_share_the_axes() -> None:
     assert 800.0 < ax.get_xlim()[0] < ax.get_xlim()[1] < 2500.0
 
 
+def test_errors_that_are_no_squares_are_refused() -> None:
+    with pytest.raises(ValueError, match="squared_error: expected squares.*got -2"):
+        plot_variance_vs_error(np.ones(2), np.array([1.0, -2.0]))
+
+
 @pytest.mark.parametrize("shape", [(30, 1), (15, 2)])
 def test_moments_of_predictions_are_drawn_as_they_are(shape: tuple[int, int]) -> None:
     variance, squared_error = np.random.default_rng(5).uniform(1.0, 2.0, size=(2, 30))

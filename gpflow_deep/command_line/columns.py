@@ -190,7 +190,7 @@ class Recipe:
                 position = int(np.argmax(wrong.to_numpy()))
                 raise ValueError(
                     f"column {column.name!r}, row {row_number(table, position)}: expected a {column.kind}"
-                    f"{column.notation.beside}, got {table[column.name].iloc[position]!r}."
+                    f"{column.notation}, got {table[column.name].iloc[position]!r}."
                 )
         # Names of columns can be those of a transformer's parameters, or alike: it has their positions.
         values.columns = [str(position) for position in range(len(self.columns))]

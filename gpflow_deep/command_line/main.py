@@ -146,10 +146,17 @@ def fit(
             require(table, [target, *exclude], file)
             given = given_options(context, file)
         import_tensorflow()
+        from gpflow_deep import presets
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
 
         settings = _changed(changes)
+        known = ("auto", *presets.names())
+        if options["model"] not in known:  # before columns are described, which takes its time
+            raise click.BadParameter(
+                f"expected one of {', '.join(known)}, got {options['model']!r}.",
+                param_hint="--model",
+            )
         options["steps"] = options["steps"] or settings.get("steps")
 
         check_output(output / _FIT, overwrite)
@@ -303,7 +310,9 @@ def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
     defaults = {name: value for name, value in vars(Settings()).items() if name not in OWN_SETTINGS}
     values = {}
     for change in changes:
-        name, _, text = change.partition("=")
+        name, equals, text = change.partition("=")
+        if not equals:
+            raise click.BadParameter(f"expected NAME=VALUE, got {change!r}.", param_hint="--set")
         name = name.strip().replace("-", "_")
         if name not in defaults:
             raise click.BadParameter(

@@ -28,6 +28,10 @@ _TRAINING = frozenset(
 )
 
 
+_SMALL = 5e-4  # what three digits round to nothing
+_MOST_DIGITS = 10
+
+
 @dataclass(frozen=True)
 class Estimate:
     """
@@ -54,9 +58,13 @@ class Estimate:
         return cls(float(np.mean(values)), error, count)
 
     def __str__(self) -> str:
+        # Of small numbers, as errors of targets in small units are, as many digits as say something.
+        resolution = self.error or abs(self.mean) / 100.0
+        small = 0.0 < resolution < _SMALL and math.isfinite(resolution)
+        digits = min(1 - math.floor(math.log10(resolution)), _MOST_DIGITS) if small else 3
         if self.error is None:
-            return f"{self.mean:.3f}"
-        return f"{self.mean:.3f} ({self.error:.3f})"
+            return f"{self.mean:.{digits}f}"
+        return f"{self.mean:.{digits}f} ({self.error:.{digits}f})"
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,11 @@ class LatentVariableDeepGP(DeepGP):
                 f"layers: expected a first layer of the inputs and {W} latent variables, got one of {inputs}"
                 " inputs; see latent_dim of gpflow_deep.layers.build_layers."
             )
+        if isinstance(latents, EncodedLatents) and inputs not in (None, latents.input_dim + W):
+            raise ValueError(
+                f"latents: expected an encoder of {inputs - W} inputs, as the first layer has beside"
+                f" {W} latent variables, got input_dim={latents.input_dim}."
+            )
         if isinstance(latents, LatentPosterior):
             return latents
         if inputs is None:

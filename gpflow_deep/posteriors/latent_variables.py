@@ -111,12 +111,17 @@ class EncodedLatents(LatentPosterior):
             )
 
     def condition(self, X: tf.Tensor, Y: tf.Tensor) -> Latents:
+        X, Y = (tf.cast(x, gpflow.default_float()) for x in (X, Y))
         if Y.shape[-1] != self.num_targets:
             raise ValueError(
                 f"latents: expected targets [N, {self.num_targets}], as the encoder takes, got {Y.shape}."
             )
+        if X.shape[-1] != self.input_dim or not X.shape[:1].is_compatible_with(Y.shape[:1]):
+            raise ValueError(
+                f"latents: expected inputs [N, {self.input_dim}], as the encoder takes, for as many targets,"
+                f" got {X.shape} for {Y.shape}."
+            )
         # A target that is missing says nothing.
-        Y = tf.cast(Y, X.dtype)
         Y = tf.where(tf.math.is_finite(Y), Y, tf.zeros_like(Y))
         mean, scale = tf.split(self.network(tf.concat([X, Y], axis=-1)), 2, axis=-1)
         return Latents(mean, tf.nn.softplus(scale))

@@ -240,7 +240,9 @@ def test_points_and_commas_are_not_mixed_up() -> None:
     """A number of another notation than the column's is none; it is not read as a thousand times itself."""
     assert numbers(pd.Series([1.5, 2.25]), decimal_comma=True).tolist() == [1.5, 2.25]
     recipe = Recipe.of(pd.DataFrame({"x": ["6,096", "7,5"]}), ["x"])
-    with pytest.raises(ValueError, match="column 'x', row 1: expected a number, got '6.096'"):
+    with pytest.raises(
+        ValueError, match="column 'x', row 1: expected a number, decimal comma.*, got '6.096'"
+    ):
         recipe.inputs(pd.DataFrame({"x": ["6.096"]}))
     with pytest.raises(ValueError, match="expected numbers for regression, got '2.5'"):
         task_of(pd.Series(["1,5", "2.5"], name="y"), "regression")

@@ -48,6 +48,10 @@ def test_estimate_is_mean_and_standard_error() -> None:
     assert str(estimate) == "3.000 (1.528)"
     assert Estimate.of([2.0]).error is None
     assert str(Estimate.of([2.0])) == "2.000"
+    # Errors of targets in small units are not zero.
+    assert str(Estimate.of([4.321e-5])) == "0.00004321"
+    assert str(Estimate.of([0.0271, 0.0275])) == "0.02730 (0.00020)"
+    assert [str(Estimate.of([0.0] * n)) for n in (1, 2)] == ["0.000", "0.000 (0.000)"]
 
 
 def test_splits_are_put_together_and_other_settings_are_not(results: Results) -> None:

@@ -525,6 +525,21 @@ def test_latent_variables_start_at_their_prior() -> None:
     assert_close((mean, scale), (np.zeros((N, 2)), np.ones((N, 2))))
 
 
+def test_an_encoder_of_other_inputs_is_refused() -> None:
+    encoder = gd.posteriors.EncodedLatents(D + 1, latent_dim=W)
+    with pytest.raises(
+        ValueError, match=f"latents: expected an encoder of {D} inputs.*got input_dim={D + 1}"
+    ):
+        _model(latents=encoder)
+    for inputs, targets in ((X, Y), (np.c_[X, Y][:-1], Y)):
+        with pytest.raises(
+            ValueError, match=rf"latents: expected inputs \[N, {D + 1}\].*got .* for "
+        ):
+            encoder.condition(inputs, targets)
+    single = encoder.condition(np.c_[X, Y].astype(np.float32), Y.astype(np.float32))
+    np.testing.assert_allclose(single.mean, encoder.condition(np.c_[X, Y], Y).mean, atol=1e-6)
+
+
 def test_a_network_of_ones_own_as_encoder() -> None:
     import keras
 
