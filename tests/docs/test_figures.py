@@ -330,7 +330,7 @@ def test_steps_in_other_pages_are_those_of_the_page_on_speed() -> None:
     ]
     assert {round(ratio) for ratio in doubled} == {2}
     figures_in(
-        structured, r"stripes-and-arrow costs about two of mean-field, fully coupled five to seven"
+        structured, r"stripes-and-arrow costs about two of mean-field, fully coupled six to seven"
     )
     docstring = gpflow_deep.posteriors.StripesAndArrow.__doc__ or ""
     assert "about two mean-field steps" in " ".join(docstring.split())
