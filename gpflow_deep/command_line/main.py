@@ -149,14 +149,11 @@ def fit(
         from gpflow_deep import presets
         from gpflow_deep.command_line.fitting import fit_table
         from gpflow_deep.estimators.persistence import check_output
+        from gpflow_deep.validation import check_choice
 
         settings = _changed(changes)
-        known = ("auto", *presets.names())
-        if options["model"] not in known:  # before columns are described, which takes its time
-            raise click.BadParameter(
-                f"expected one of {', '.join(known)}, got {options['model']!r}.",
-                param_hint="--model",
-            )
+        # Before columns are described, which takes its time.
+        check_choice(options["model"], "model", ("auto", *presets.names()))
         options["steps"] = options["steps"] or settings.get("steps")
 
         check_output(output / _FIT, overwrite)

@@ -60,7 +60,7 @@ class Estimate:
     def __str__(self) -> str:
         # Of small numbers, as errors of targets in small units are, as many digits as say something.
         resolution = self.error or abs(self.mean) / 100.0
-        small = 0.0 < resolution < _SMALL and math.isfinite(resolution)
+        small = 0.0 < resolution < _SMALL
         digits = min(1 - math.floor(math.log10(resolution)), _MOST_DIGITS) if small else 3
         if self.error is None:
             return f"{self.mean:.{digits}f}"

@@ -182,10 +182,11 @@ class GPLayer(Layer):
         """
         S, N = leading_shape(X)
         rows = tf.reshape(X, [-1, X.shape[-1]])  # [S N, D]
-        K = Kuf(self.own_inducing_variable, self.kernel, rows)
-        A = K if factor is None else tf.linalg.triangular_solve(factor, K)  # [(T), M, S N]
-        if factor is not None and not self.whiten:
-            A = tf.linalg.triangular_solve(factor, A, adjoint=True)
+        A = Kuf(self.own_inducing_variable, self.kernel, rows)  # [(T), M, S N]
+        if factor is not None:
+            A = tf.linalg.triangular_solve(factor, A)
+            if not self.whiten:
+                A = tf.linalg.triangular_solve(factor, A, adjoint=True)
         basis = tf.transpose(A, [2, 0, 1] if A.shape.rank == 3 else [1, 0])  # [S N, (T), M]
         variance = prior_variance(self.kernel, rows)
         return Projection(

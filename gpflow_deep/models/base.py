@@ -40,7 +40,7 @@ from .sharing import warn_of_shared_parameters
 
 __all__ = ["DeepGPModel", "LayerOutput"]
 
-#: Whenever they are assigned.
+#: What numbers have to be, whenever they are assigned.
 _CHECKED: dict[str, Callable[[Any], Any]] = {
     "num_samples": partial(check_positive_integer, name="num_samples"),
     "num_prediction_samples": partial(check_positive_integer, name="num_prediction_samples"),

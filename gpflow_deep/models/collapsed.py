@@ -12,7 +12,7 @@ from ..layers import GPLayer
 from ..layers.covariances import Kuf, prior_variance
 from ..likelihoods.gaussian import noise_variance
 from ..numerics.factorisations import cholesky
-from ..validation import check_inputs, check_number
+from ..validation import check_inputs, check_number, check_pair
 from .checks import refuse_mixing
 
 __all__ = ["collapsed_evidence"]
@@ -50,8 +50,7 @@ def collapsed_evidence(
         raise TypeError(f"layer: expected a GPLayer, got {layer!r}.")
     if not isinstance(likelihood, Gaussian):
         raise TypeError(f"likelihood: expected gpflow.likelihoods.Gaussian, got {likelihood!r}.")
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
+    data = check_pair(data)
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     X, Y = (tf.constant(check_inputs(x, f"data[{i}]")) for i, x in enumerate(data))
     _check_fit(layer, X, Y)

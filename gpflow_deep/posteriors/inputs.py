@@ -12,7 +12,7 @@ from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..layers import Layer
-from ..validation import as_real_tensor, check_finite, check_targets, images_as_rows
+from ..validation import as_real_tensor, check_finite, check_pair, check_targets, images_as_rows
 
 __all__ = ["TakesInputs", "as_rows"]
 
@@ -71,7 +71,7 @@ class TakesInputs:
 
     def _check_observations(self, data: RegressionData) -> tuple[InputData, tf.Tensor]:
         """Inputs as they are, of any shape, and targets in the type that the likelihood takes."""
-        X, Y = _pair(data)
+        X, Y = check_pair(data)
         Y = as_real_tensor(Y, "data[1]")
         if Y.shape.rank is not None and Y.shape.rank < 2:
             raise ValueError(
@@ -87,7 +87,7 @@ class TakesInputs:
         :raises tf.errors.InvalidArgumentError: for such values of tensors that are known only when a
             compiled function runs (compiled by XLA it has no such check).
         """
-        X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(_pair(data)))
+        X, Y = (as_real_tensor(x, f"data[{i}]") for i, x in enumerate(check_pair(data)))
         X, Y = (x if x.shape.rank is not None else tf.ensure_shape(x, [None, None]) for x in (X, Y))
         for i, tensor in enumerate((X, Y)):
             if tensor.shape.rank != 2 or 0 in tensor.shape:
@@ -122,13 +122,6 @@ class TakesInputs:
             tf.reshape(x, tf.concat([batch, [sizes.get(k, k) for k in tail]], axis=0))
             for x, tail in zip(results, shapes)
         )
-
-
-def _pair(data: Any) -> Any:
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        count = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
-        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}{count}.")
-    return data
 
 
 def _advice_on(shape: tf.TensorShape) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gpflow_deep.validation import as_real_tensor, check_positive_integer, check_seed
+from gpflow_deep.validation import as_real_tensor, check_pair, check_positive_integer, check_seed
 
 from .streams import Stream
 
@@ -97,9 +97,7 @@ def minibatches(
         size = min(check_positive_integer(batch_size or data.num_data, "batch_size"), data.num_data)
         batches = data.minibatches(size, check_seed(seed), check_seed(start, "start"))
         return _augmented(batches, augmentation, seed, start).prefetch(2).with_options(_options())
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}.")
-    X, Y = (as_real_tensor(array, f"data[{i}]") for i, array in enumerate(data))
+    X, Y = (as_real_tensor(array, f"data[{i}]") for i, array in enumerate(check_pair(data)))
     if X.shape.rank != 2 or Y.shape.rank != 2 or len(X) != len(Y):
         raise ValueError(f"data: expected [N, D] and [N, P], got {X.shape} and {Y.shape}.")
     seed, start, num_rows = check_seed(seed), check_seed(start, "start"), len(X)

@@ -25,7 +25,7 @@ from .numbers import (
     check_sequence_of,
     check_share,
 )
-from .observations import as_num_data, check_num_data, check_targets, observation_dim
+from .observations import as_num_data, check_num_data, check_pair, check_targets, observation_dim
 from .replicas import check_one_replica
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "check_num_data",
     "check_number",
     "check_one_replica",
+    "check_pair",
     "check_positive_array",
     "check_positive_integer",
     "check_positive_integers",

@@ -47,6 +47,18 @@ def as_num_data(value: Any) -> Any:
     return check_positive_integer(int(value) if whole else value, "num_data")
 
 
+def check_pair(data: Any) -> Any:
+    """
+    Inputs and targets, of whatever kind.
+
+    :raises TypeError: where they are no pair.
+    """
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        count = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(f"data: expected a pair (X, Y), got {type(data).__name__}{count}.")
+    return data
+
+
 def check_num_data(model: gpflow.models.BayesianModel, num_rows: int) -> None:
     """Raise a ValueError where a model counts on another number of rows."""
     num_data = getattr(model, "num_data", None)

@@ -270,8 +270,9 @@ def test_failure_says_what_and_why() -> None:
     for error in (eager, compiled):
         for fact in ("K_MM of layer 3", "lengthscales", "7", "jitter", "duplicates"):
             assert fact in str(error.value)
-        # A graph shows all digits, and what they are rounded to differs between processors.
-        assert re.search(r"-0\.(25|2499999)", str(error.value))
+    assert "-0.25" in str(eager.value)
+    # A graph shows all digits, and what they are rounded to differs between processors.
+    assert re.search(r"-0\.(25|2499999)", str(compiled.value))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
