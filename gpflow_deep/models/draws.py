@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain, count
 from typing import Any
 
 import tensorflow as tf
@@ -19,24 +20,31 @@ from ..validation import check_positive_integer, check_seed
 from .base import DeepGPModel
 from .closures import check_source, over_batches
 
-__all__ = ["DrawingDeepGPModel", "draws_are_new"]
+__all__ = ["DrawingDeepGPModel", "draws_are_new", "draws_of_seed"]
 
-#: Of the draws of a closure's loss, which a user's class may compute in its own way; None for new ones.
-_SEED: ContextVar[list[int] | None] = ContextVar("seed", default=None)
+#: Of the draws of one evaluation of a loss, each its own; None for new ones.
+_SEEDS: ContextVar[Iterator[TensorType] | None] = ContextVar("seeds", default=None)
 
 
 @contextmanager
-def _draws_of_seed(seed: list[int]) -> Iterator[None]:
-    token = _SEED.set(seed)
+def draws_of_seed(seed: TensorType) -> Iterator[None]:
+    """
+    For a while draws that nobody asks of a seed are of this one: those of one evaluation of a loss, which a
+    user's class may compute in its own way, without knowing of them.
+
+    :param seed: two integers. The first draws are those of it, later ones others.
+    """
+    later = (tf.random.experimental.stateless_fold_in(seed, i) for i in count(1))
+    token = _SEEDS.set(chain([seed], later))
     try:
         yield
     finally:
-        _SEED.reset(token)
+        _SEEDS.reset(token)
 
 
 def draws_are_new(noise: Any) -> bool:
     """Whether an objective that is given these draws, or ``None``, has others the next time."""
-    return noise is None and _SEED.get() is None
+    return noise is None and _SEEDS.get() is None
 
 
 class DrawingDeepGPModel(DeepGPModel):
@@ -84,7 +92,9 @@ class DrawingDeepGPModel(DeepGPModel):
         if num_samples is not None:
             S = check_positive_integer(num_samples, "num_samples")
         shapes = self._training_shapes(S, num_data)
-        seed = _SEED.get() if seed is None else seed
+        seeds = _SEEDS.get()
+        if seed is None and seeds is not None:
+            seed = next(seeds)
         if seed is None and shapes:
             warn_of_new_draws()
         return standard_normals(shapes, seed)
@@ -98,7 +108,7 @@ class DrawingDeepGPModel(DeepGPModel):
         check_source(data)
 
         def loss(data: RegressionData) -> tf.Tensor:
-            with _draws_of_seed([seed, 0]):
+            with draws_of_seed([seed, 0]):
                 return self.training_loss(data)
 
         if isinstance(data, Iterator):

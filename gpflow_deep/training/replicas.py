@@ -137,6 +137,13 @@ class Replicas:
         shape[axis] //= self.number
         return tf.ensure_shape(tf.gather(parts, index, axis=axis), shape)
 
+    def own_seed(self, seed: tf.Tensor) -> tf.Tensor:
+        """Of draws that are this replica's alone."""
+        if self.number == 1:
+            return seed
+        index = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.random.experimental.stateless_fold_in(seed, index)
+
     def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The mean of each over replicas: the same, to the bit, in all of them."""
         if self.number == 1:

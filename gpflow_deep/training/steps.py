@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow.utilities import read_values
 
 from gpflow_deep.likelihoods.monte_carlo import nodes_of_seed
+from gpflow_deep.models.draws import draws_of_seed
 from gpflow_deep.numerics.compiled import compiled
 from gpflow_deep.optimizers import NaturalGradient
 
@@ -249,7 +250,9 @@ class Steps:
         options = {} if noise is None else {"noise": noise}
         if self._tempering is not None:
             options["tempering"] = self._tempering(tf.maximum(self._step, self.place))
-        with nodes_of_seed(self._seed_of_step()):
+        seed = self._seed_of_step()
+        # A loss of the model's own takes draws that it is not given.
+        with nodes_of_seed(seed), draws_of_seed(self._replicas.own_seed(seed)):
             if not options:
                 return self._model.training_loss(batch)
             objective = self._model.maximum_log_likelihood_objective(batch, **options)

@@ -89,6 +89,19 @@ def test_closures_of_a_seed_are_of_the_loss_that_a_subclass_overrides(model: Dee
         assert_close([closure(), closure()], [loss + 110.0] * 2)
 
 
+def test_each_bound_within_a_loss_of_a_seed_has_draws_of_its_own() -> None:
+    class Twice(gd.models.DeepGP):
+        def training_loss(self, data: gpflow.base.RegressionData) -> tf.Tensor:
+            return tf.stack([self.elbo(data), self.elbo(data)])
+
+    model = make_model("mean-field")
+    model.__class__ = Twice
+    first, second = model.training_loss_closure((X, Y), seed=3)().numpy()
+    assert abs(first - second) > 1e-3
+    np.testing.assert_array_equal(model.training_loss_closure((X, Y), seed=3)(), [first, second])
+    assert_close(model.elbo((X, Y), noise=model.draw_noise(len(X), seed=3)), first)
+
+
 def test_training_weighs_the_divergence_that_a_subclass_overrides(model: DeepGPModel) -> None:
     fix_draws(model)
     loss, kind = model.training_loss((X, Y)), type(model)

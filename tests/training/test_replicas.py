@@ -52,6 +52,13 @@ def test_one_progress_bar(found: dict[str, Any]) -> None:
     assert text.count("  0%|") == 1 and "validation=" in text
 
 
+def test_replicas_have_draws_of_their_own_for_a_bound_that_is_not_given_any(
+    found: dict[str, Any],
+) -> None:
+    result = found["own bound"]
+    np.testing.assert_allclose(result["losses"], result["by_hand"], rtol=1e-12)
+
+
 def test_set_trainable_reaches_the_replicas(found: dict[str, Any]) -> None:
     assert found["set_trainable"]["fixed"] and found["set_trainable"]["freed"]
 
