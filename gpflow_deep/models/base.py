@@ -307,7 +307,12 @@ class DeepGPModel(
     def _marginals(self, step: Step) -> tuple[tf.Tensor, tf.Tensor]:
         """Likewise mean and variances, [S, N, P] both."""
         mean, covariance = self._output(step)
-        return mean, covariance if covariance.shape.rank == 3 else tf.linalg.diag_part(covariance)
+        if covariance.shape.rank == 3:
+            return mean, covariance
+        # Not `diag_part`: TensorFlow cannot vectorise its gradient for unknown numbers of rows.
+        P = covariance.shape[-1]
+        flat = tf.reshape(covariance, tf.concat([tf.shape(covariance)[:2], [P * P]], axis=0))
+        return mean, flat[..., :: P + 1]
 
     def _draws(self, step: Step) -> tf.Tensor:
         """Likewise the draws."""

@@ -405,6 +405,21 @@ def test_second_order_gradients(model: DeepGPModel) -> None:
         np.testing.assert_allclose(h, differences, rtol=1e-5, atol=1e-6 * scale + 1e-6)
 
 
+def test_jacobians_of_a_prediction_of_any_number_of_rows() -> None:
+    """As loops of experimental design ask for, compiled once for all their batches."""
+    model = make_model("fully-coupled", output_dim=2)
+
+    def jacobian(points: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            outputs = tf.concat(model.predict_y(points), axis=-1)
+        return tape.batch_jacobian(outputs, points)
+
+    compiled = tf.function(jacobian, input_signature=[tf.TensorSpec([None, 2], tf.float64)])
+    for points in (tf.constant(X[:4]), tf.constant(X[:1])):
+        assert_close(compiled(points), jacobian(points))
+
+
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)
 def test_xla(model: DeepGPModel) -> None:
     fix_draws(model)
