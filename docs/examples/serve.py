@@ -27,6 +27,8 @@ def make_server(path: str, port: int = 8000) -> ThreadingHTTPServer:
                 return self.answer(404, {"error": "expected /predict"})
             try:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if "inputs" not in request:
+                    raise ValueError("expected rows under this name, got none")
                 inputs = np.array(request["inputs"], dtype=spec.dtype.as_numpy_dtype)
                 if not spec.shape.is_compatible_with(inputs.shape) or not np.isfinite(inputs).all():
                     raise ValueError(f"expected finite {spec.shape}, got shape {inputs.shape}")

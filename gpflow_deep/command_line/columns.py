@@ -281,6 +281,7 @@ def labels(cells: pd.Series) -> pd.Series:
 
 def shortened(text: str) -> str:
     """A text for a line that the user reads."""
+    text = " ".join(text.splitlines())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

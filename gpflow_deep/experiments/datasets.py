@@ -225,7 +225,8 @@ def _read(name: str, path: Path) -> Dataset:
             found = dict(arrays)
     except UNREADABLE as error:
         raise ValueError(
-            f"{path}: expected a file of numpy arrays, but it is damaged: {error}"
+            f"{path}: expected arrays of numbers, in a file that is whole, got one that NumPy cannot read:"
+            f" {error}"
         ) from error
     except TypeError as error:
         raise ValueError(f"{path}: expected a file NAME.npz, got one of a single array.") from error

@@ -42,7 +42,9 @@ def finite_array(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def probability_array(value: Any, name: str) -> np.ndarray:
+def probability_array(
+    value: Any, name: str, expected: str = "a list of numbers in (0, 1)"
+) -> np.ndarray:
     """
     A list of probabilities, neither 0 nor 1.
 
@@ -51,5 +53,5 @@ def probability_array(value: Any, name: str) -> np.ndarray:
     """
     array = real_array(value, name)
     if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {value!r}.")
+        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
     return array

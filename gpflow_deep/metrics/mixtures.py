@@ -254,7 +254,7 @@ def coverage(
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
-    levels = probability_array([level], "level")
+    levels = probability_array([level], "level", "a number in (0, 1)")
     return calibration_curve(Y, means, variances, log_weights, levels)[1][0]
 
 

@@ -148,7 +148,8 @@ def test_server_tells_what_is_wrong_with_a_request(tmp_path: Path) -> None:
         assert _ask(f"{url}/other", {})[0] == 404
         for wrong in ({}, {"inputs": [1.0]}, {"inputs": [["a"]]}, {"inputs": [[float("nan")]]}):
             status, answer = _ask(f"{url}/predict", wrong)
-            assert status == 400 and answer["error"].startswith("inputs")
+            assert status == 400 and answer["error"].startswith("inputs: ")
+        assert _ask(f"{url}/predict", {})[1]["error"].startswith("inputs: expected rows")
         assert _ask(f"{url}/predict", {"inputs": [[1.5]]})[1]["mean"] == [[3.0]]
         status, answer = _ask(f"{url}/predict", {"inputs": [[1.0, 2.0]]})
         assert status == 400
