@@ -99,6 +99,24 @@ class DrawingDeepGPModel(DeepGPModel):
             warn_of_new_draws()
         return standard_normals(shapes, seed)
 
+    @tf.autograph.experimental.do_not_convert
+    def log_posterior_density(self, data: RegressionData, noise: Any = None) -> tf.Tensor:
+        """
+        Objective and log prior density of the parameters: the target of a Hamiltonian sampler of these,
+        through ``gpflow.optimizers.SamplingHelper``.
+
+        It is a function of the parameters, as such a sampler needs: the draws are those of the model's
+        ``seed``, the same at every call. The more of them (``num_samples``), the nearer it is to what
+        training, by :meth:`training_loss`, has new draws of at every step.
+
+        :param data: inputs [N, D] and targets [N, P].
+        :param noise: the draws of :meth:`draw_noise`, in place of these.
+        """
+        given = {} if noise is None else {"noise": noise}
+        with draws_of_seed([self.seed, 0]):
+            objective = self.maximum_log_likelihood_objective(data, **given)
+        return objective + self.log_prior_density()
+
     def training_loss_closure(
         self, data: Any, *, compile: bool = True, seed: int | None = None
     ) -> Callable[[], tf.Tensor]:

@@ -53,7 +53,9 @@ def in_parts(
     def parts(x: tf.Tensor) -> tf.Tensor:
         padding = tf.pad(x, [[0, rows - N + (-rows) % size], *[[0, 0]] * (x.shape.rank - 1)])
         shape = tf.concat([[-1, size], tf.shape(x)[1:]], axis=0)
-        return tf.ensure_shape(tf.reshape(padding, shape), [None, None, *x.shape[1:]])
+        pieces = tf.reshape(padding, shape)
+        pieces.set_shape([None, None, *x.shape[1:]])
+        return pieces
 
     results = tf.map_fn(
         lambda part: function(*part),
@@ -66,7 +68,7 @@ def in_parts(
         x = tf.transpose(x, order)
         known, shape = x.shape, tf.shape(x)
         x = tf.reshape(x, tf.concat([shape[:axis], [-1], shape[axis + 2 :]], axis=0))
-        x = tf.ensure_shape(x, [*known[:axis], None, *known[axis + 2 :]])
+        x.set_shape([*known[:axis], None, *known[axis + 2 :]])
         return x[(slice(None),) * axis + (slice(N),)]
 
     return tuple(map(join, results))

@@ -54,7 +54,8 @@ class TakesInputs:
                 f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
                 f" {tensor.shape}.{images_as_rows(tensor.shape, input_dim)}"
             )
-        # Where the shape is not known by now.
+        if tensor.shape[-1] == input_dim:  # TensorFlow has no forward derivative of the check
+            return tensor
         return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
 
     def _as_joint_inputs(self, Xnew: InputData) -> tf.Tensor:

@@ -34,6 +34,7 @@ def check_positive_integer(value: Any, name: str) -> int:
 
     :raises ValueError: where it is not one.
     """
+    value = _as_scalar(value)
     if not _is_integer(value) or not 1 <= value <= _LARGEST_SIZE:
         too_large = f" of at most {_LARGEST_SIZE}" if _is_integer(value) and value > 1 else ""
         raise ValueError(f"{name}: expected a positive integer{too_large}, got {value!r}.")
@@ -66,9 +67,17 @@ def check_seed(value: Any, name: str = "seed") -> int:
 
     :raises ValueError: where it is not one.
     """
+    value = _as_scalar(value)
     if not _is_integer(value) or not 0 <= value < _SEEDS:
         raise ValueError(f"{name}: expected an integer in [0, 2^63), got {value!r}.")
     return int(value)
+
+
+def _as_scalar(value: Any) -> Any:
+    """The number that a tensor or an array of no dimensions is, where it is known; else what came."""
+    known = tf.get_static_value(value) if tf.is_tensor(value) else value
+    is_scalar = isinstance(known, (np.ndarray, np.generic)) and known.ndim == 0
+    return known[()] if is_scalar else value
 
 
 def _is_integer(value: Any) -> bool:

@@ -193,6 +193,21 @@ def test_adam_on_minibatches(model: DeepGPModel, optimizer: type) -> None:
     assert np.mean([model.training_loss((X, Y)) for _ in range(3)]) < before
 
 
+@pytest.mark.parametrize("family", [name for name in COMPILED_FAMILIES if name != "sampled"])
+def test_the_log_posterior_is_a_density(model: DeepGPModel) -> None:
+    """For `SamplingHelper`: of the parameters alone, with the draws of the model's seed."""
+    target = tf.function(lambda: model.log_posterior_density((X, Y)))
+    density = target()
+    assert_close([target(), model.log_posterior_density((X, Y))], [density, density])
+    if hasattr(model, "draw_noise"):
+        closure = model.training_loss_closure((X, Y), compile=False, seed=model.seed)
+        assert_close(density, -closure())
+        other = model.draw_noise(len(X), seed=5)
+        other_density = model.log_posterior_density((X, Y), noise=other)
+        assert_close(other_density, model.log_posterior_density((X, Y), noise=other))
+        assert not other or abs(other_density - density) > 1e-6
+
+
 def test_scipy_is_warned_of_new_draws() -> None:
     """It would soon take such a loss for at its minimum; who asks for fixed draws, or has none, is not."""
     scipy, options = gpflow.optimizers.Scipy(), {"maxiter": 1}
@@ -418,6 +433,18 @@ def test_jacobians_of_a_prediction_of_any_number_of_rows() -> None:
     compiled = tf.function(jacobian, input_signature=[tf.TensorSpec([None, 2], tf.float64)])
     for points in (tf.constant(X[:4]), tf.constant(X[:1])):
         assert_close(compiled(points), jacobian(points))
+
+
+def test_forward_derivatives_of_a_compiled_prediction() -> None:
+    model, points = make_model("fully-coupled"), tf.constant(X[:3])
+
+    def derivative() -> tf.Tensor:
+        with tf.autodiff.ForwardAccumulator(points, tf.ones_like(points)) as forward:
+            outputs = tf.concat(model.predict_y(points), axis=-1)
+        return forward.jvp(outputs)
+
+    assert_close(tf.function(derivative)(), derivative())
+    assert np.abs(derivative()).max() > 1e-3
 
 
 @pytest.mark.parametrize("family", COMPILED_FAMILIES)
