@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.optimizers import Scipy
@@ -119,7 +119,7 @@ class Objectives:
         key = *name, _compiled_rows(model)
         if key not in self._first:
             # Evaluations leave their values in the model that was compiled: nobody's.
-            self._first[key] = Objective(gpflow.utilities.deepcopy(model))
+            self._first[key] = Objective(copy.deepcopy(model))
         return Objective(model, self._first[key], alike)
 
 

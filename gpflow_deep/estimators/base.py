@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import gpflow
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
@@ -336,7 +336,7 @@ class DeepGPEstimator(BaseEstimator):
             if not self._is_classifier():
                 linear = fit_linear(rows, member.settings, self.random_seed_, limit)
                 return replace(member, model=linear[0], errors=linear[1])
-            model = gpflow.utilities.deepcopy(member.model)
+            model = copy.deepcopy(member.model)
             fit_logistic(model, rows, member.num_outputs, self.random_seed_, limit)
             return replace(member, model=model)
         # A forest of these may take as long as the whole fit before.

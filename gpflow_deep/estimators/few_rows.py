@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from operator import itemgetter
 
-import gpflow
 import numpy as np
 
 from gpflow_deep.presets.exact import ExactGP
@@ -76,7 +76,7 @@ def left_out_by_parts(
     no_time = seconds is not None and seconds < SECONDS_OF_PARTS
     if no_time or not 2 * number <= len(X) <= _MOST_ROWS:
         return known
-    kernel, likelihood = map(gpflow.utilities.deepcopy, (model.kernel, model.likelihood))
+    kernel, likelihood = map(copy.deepcopy, (model.kernel, model.likelihood))
     twin = ExactGP((X, Y), kernel, likelihood, weights)
     part = np.random.default_rng(seed).permutation(len(X)) % number
     limit = np.inf if seconds is None else _PARTS_TIME * seconds / number

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
@@ -98,7 +98,7 @@ class StackedStationary(MultioutputKernel):
         """The kernels by themselves, with the present values of their parameters."""
         kernels = []
         for variance, lengthscales in zip(self.variance.numpy(), self.lengthscales.numpy()):
-            kernel = gpflow.utilities.deepcopy(self.shape)
+            kernel = copy.deepcopy(self.shape)
             kernel.variance = Parameter(variance, transform=positive())
             kernel.lengthscales = Parameter(lengthscales, transform=positive())
             kernels.append(kernel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import gpflow
@@ -189,7 +190,7 @@ def _kernel_maker(kernel_factory: KernelFactory | Kernel | None) -> KernelFactor
     """A factory, also of copies of one kernel; calling a kernel or its class would be something else."""
     if isinstance(kernel_factory, Kernel):
         kernel = kernel_factory
-        return lambda input_dim, layer: gpflow.utilities.deepcopy(kernel)
+        return lambda input_dim, layer: copy.deepcopy(kernel)
     if isinstance(kernel_factory, type) or not (kernel_factory is None or callable(kernel_factory)):
         raise TypeError(
             "kernel_factory: expected a function of (input dimension, layer index) that makes a kernel, such"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,7 +88,7 @@ class SamplesFunctions:
                 " the model; draw before, and call what was drawn inside."
             )
         # Their own copy: what trains the model later does not change them.
-        model: Any = gpflow.utilities.deepcopy(self, _compiled_attributes(self))
+        model: Any = copy.deepcopy(self, _compiled_attributes(self))
         return FunctionDraws(model, S, seed, F)
 
     def _draw_layer_functions(

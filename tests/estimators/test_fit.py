@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
+from tensorflow_probability.python.internal import cache_util
 
+import gpflow_deep as gd
 from gpflow_deep import training
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
 from gpflow_deep.estimators.data import checked_weights
@@ -153,6 +155,22 @@ def test_threads_of_either_precision() -> None:
     expected = [(name, name, 1e-3 if name == "float32" else jitter) for name in names]
     assert sorted(seen) == sorted(expected)
     assert gpflow.default_float() is outside
+
+
+def test_copies_leave_what_other_threads_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPflow's deep copy empties the cache of all bijectors, which fails where a thread fills it meanwhile."""
+
+    def clear(_: Any) -> None:
+        raise AssertionError("the cache of all threads was emptied")
+
+    monkeypatch.setattr(cache_util.BijectorCache, "clear", clear)
+    X, y = _data()
+    DeepGPRegressor("gp", time_limit=5.0).fit(X, y)
+    kernel = gd.kernels.StackedStationary(2, gpflow.kernels.Matern32)
+    assert len(kernel.latent_kernels) == 2
+    layers = gd.layers.build_layers(X, (1,), kernel_factory=gpflow.kernels.Matern52())
+    model = gd.models.DeepGP(layers, gpflow.likelihoods.Gaussian())
+    assert model.sample_functions(2)(X).shape == (2, len(X), 1)
 
 
 def test_threads_that_draw_at_once_have_the_draws_of_one() -> None:
