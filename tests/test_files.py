@@ -112,3 +112,9 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(OSError, match="expected a folder that can be written to"):
             check_writable(folder)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device here")
+def test_a_full_disk_is_told_with_the_name_of_the_file() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        _write(Path("/dev/full"), b"content")

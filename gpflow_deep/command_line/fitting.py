@@ -242,6 +242,9 @@ def fit_table(
     table = table[there]
     chosen = task_of(table[target], task)
     tell(f"Task: {chosen.name}, as {chosen.why}.")
+    given = options.get("likelihood")
+    if chosen.name == "classification" and given is not None:
+        raise ValueError(f"likelihood: expected none for classes, it is of numbers, got {given!r}.")
     y = chosen.targets(table[target])
     if len(np.unique(y)) < 2:
         raise ValueError(f"target {target!r}: expected values that vary, got one: {y[:1]}.")

@@ -228,6 +228,8 @@ def predict(
 
         if output != "-":
             check_file(Path(output))
+        elif sys.stdout is None:
+            raise ValueError("output: expected a standard output that is open, or --output FILE.")
         if plots:
             check_writable(plots)
         fitted = FittedTable.load(folder / _FIT)
@@ -245,10 +247,10 @@ def predict(
         examples: dict[str, str] = {}
         tables, again = tee(chain([first], parts))
         found = predict_table(fitted, tables, levels, keep)
-        standard = nullcontext(sys.stdout.buffer)
+        own = nullcontext(sys.stdout.buffer) if output == "-" else written_whole(Path(output))
         with (
-            standard if output == "-" else written_whole(Path(output)) as file,
-            tqdm(unit="row", disable=output == "-") as bar,
+            own as file,
+            tqdm(unit="row", disable=True if output == "-" else None) as bar,
         ):
             for (predicted, far), table in zip(found, again, strict=True):
                 predicted.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")

@@ -156,6 +156,9 @@ def benchmark(
         failed = run_all(
             runs, output, jobs=jobs, scheduler=scheduler, progress=progress, echo=click.echo
         )
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted. The same command goes on with what is not finished.", err=True)
+        raise
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if failed:

@@ -44,7 +44,7 @@ _OLD_WORKBOOK_MARK = b"\xd0\xcf\x11\xe0"
 #: What macOS adds to an archive.
 _OF_MACOS = re.compile(r"__MACOSX/|(?:.*/)?\.DS_Store$")
 _SHOWN = 5  # of the files in an archive, to the user
-_NO_ROWS = "got no rows below the names of the columns"
+_NO_ROWS = "expected rows below the names of the columns, got none."
 
 
 @dataclass(frozen=True)

@@ -96,17 +96,27 @@ def _client(address: str) -> Iterator[None]:
     """Within it joblib's work goes to the scheduler's workers."""
     from distributed import Client
     from distributed.comm import connect
+    from distributed.core import send_recv
+
+    async def identity() -> str:
+        comm = await connect(address, timeout=_SECONDS_TO_CONNECT)
+        try:
+            return str((await send_recv(comm, op="identity"))["type"])
+        finally:
+            comm.abort()
 
     async def reach() -> None:
-        await (await connect(address, timeout=_SECONDS_TO_CONNECT)).close()
+        # What else listens, as the page that shows what workers do, takes connections and says nothing.
+        if (kind := await asyncio.wait_for(identity(), 2 * _SECONDS_TO_CONNECT)) != "Scheduler":
+            raise ValueError(f"there is a {kind.lower()}")
 
     try:
         # A client that does not come to be is closed when it is collected, and may wait for itself for ever.
         asyncio.run(reach())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, asyncio.TimeoutError) as error:
         raise ConnectionError(
             f"scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, got {address!r}:"
-            f" {error}"
+            f" {error or 'no answer'}"
         ) from error
     with Client(address, timeout=_SECONDS_TO_CONNECT) as client:
         if not client.nthreads():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from typing import IO
 
 __all__ = ["check_file", "check_writable", "written_whole"]
 
+#: What writing may come to of which the system does not say where.
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
@@ -19,7 +23,19 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
     stays one: it is what it leads to that is written. Pipes, devices and the like are written to as they are.
 
     :param path: of the file; folders are made.
+    :raises OSError: where it cannot be written, or there is no room for it: with the name of the file.
     """
+    try:
+        with _written_whole(path) as file:
+            yield file
+    except OSError as error:
+        if error.errno in _NO_ROOM and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _written_whole(path: Path) -> Iterator[IO[bytes]]:
     whole = _replaceable(path)
     if whole is None:
         with path.open("wb") as file:

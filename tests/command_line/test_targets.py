@@ -82,3 +82,9 @@ def test_binary_cells_are_no_text() -> None:
         fit_table(table, "u", tell=lambda line: None)
     with pytest.raises(ValueError, match="column 'x': expected a number, got binary cells"):
         recipe.inputs(table.assign(x=table["u"]))
+
+
+def test_a_likelihood_of_numbers_is_not_for_classes() -> None:
+    table = pd.DataFrame({"x": range(6), "y": ["a", "b"] * 3})
+    with pytest.raises(ValueError, match="likelihood: expected none for classes, .*'student-t'"):
+        fit_table(table, "y", tell=lambda line: None, likelihood="student-t")

@@ -158,7 +158,7 @@ def test_threads_of_either_precision() -> None:
 
 
 def test_copies_leave_what_other_threads_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPflow's deep copy empties the cache of all bijectors, which fails where a thread fills it meanwhile."""
+    """GPflow's deep copy empties the cache of all bijectors, and fails where a thread fills it meanwhile."""
 
     def clear(_: Any) -> None:
         raise AssertionError("the cache of all threads was emptied")

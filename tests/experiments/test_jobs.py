@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
+from gpflow_deep.experiments import workers
 from gpflow_deep.experiments.benchmark import execute, plan, run_all
 from gpflow_deep.experiments.results import Results
 from gpflow_deep.presets import registry
@@ -52,7 +54,7 @@ def test_runs_on_a_cluster(tmp_path: Path) -> None:
     assert "finished before" in lines[-1]
 
 
-def test_schedulers_that_are_none(tmp_path: Path) -> None:
+def test_schedulers_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = plan(["svgp"], ["diabetes"], settings=QUICK)
     output = tmp_path / "r.jsonl"
     with pytest.raises(ValueError, match="jobs: expected none beside a scheduler"):
@@ -64,6 +66,14 @@ def test_schedulers_that_are_none(tmp_path: Path) -> None:
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
         with pytest.raises(ConnectionError, match="scheduler: expected one with workers"):
             run_all(runs, output, scheduler=cluster.scheduler_address)
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        with pytest.raises(ConnectionError, match="of a Dask scheduler, .*: there is a worker"):
+            run_all(runs, output, scheduler=cluster.workers[0].worker_address)
+    monkeypatch.setattr(workers, "_SECONDS_TO_CONNECT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match="scheduler: expected the address of a Dask"):
+            run_all(runs, output, scheduler=address)
 
 
 def test_number_of_jobs(tmp_path: Path) -> None:
