@@ -66,8 +66,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param num_inducing: inducing points of each layer; by default growing with the rows.
     :param steps: training steps; by default the family's, or as many as the time allows.
     :param time_limit: seconds for the fit, which ends by the clock, save for what it takes to compile the
-        first steps and to predict. The same seed then gives the same model only where the machine takes as
-        long.
+        first steps and to predict: by default seven seconds of one core for some hundred rows, nine of
+        classes, however few are given. The same seed then gives the same model only where the machine takes
+        as long.
     :param validation_fraction: share of the rows held out (at least 50, at most 2000) to choose by.
     :param float: "float64" or "float32".
     :param random_state: an integer for fits that can be repeated. A fit seeds TensorFlow's generator too.
