@@ -116,7 +116,7 @@ def _client(address: str) -> Iterator[None]:
     except (OSError, ValueError, asyncio.TimeoutError) as error:
         raise ConnectionError(
             f"scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, got {address!r}:"
-            f" {error or 'no answer'}"
+            f" {str(error) or 'no answer'}"
         ) from error
     with Client(address, timeout=_SECONDS_TO_CONNECT) as client:
         if not client.nthreads():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["finite_array", "probability_array", "real_array"]
+__all__ = ["finite_array", "probability", "probability_array", "real_array"]
 
 
 def real_array(value: Any, name: str) -> np.ndarray:
@@ -42,9 +42,20 @@ def finite_array(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def probability_array(
-    value: Any, name: str, expected: str = "a list of numbers in (0, 1)"
-) -> np.ndarray:
+def probability(value: Any, name: str) -> float:
+    """
+    A probability, neither 0 nor 1.
+
+    :raises TypeError: as above.
+    :raises ValueError: for other values.
+    """
+    array = real_array(value, name)
+    if array.ndim != 0 or not 0.0 < array < 1.0:
+        raise ValueError(f"{name}: expected a number in (0, 1), got {value!r}.")
+    return float(array)
+
+
+def probability_array(value: Any, name: str) -> np.ndarray:
     """
     A list of probabilities, neither 0 nor 1.
 
@@ -53,5 +64,5 @@ def probability_array(
     """
     array = real_array(value, name)
     if array.ndim != 1 or not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
+        raise ValueError(f"{name}: expected a list of numbers in (0, 1), got {value!r}.")
     return array

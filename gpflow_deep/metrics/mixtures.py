@@ -22,7 +22,7 @@ import numpy as np
 from check_shapes import check_shapes
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from .arrays import finite_array, probability_array, real_array
+from .arrays import finite_array, probability, probability_array, real_array
 
 __all__ = [
     "calibration_curve",
@@ -254,7 +254,7 @@ def coverage(
     :param log_weights: logarithms of the components' weights.
     :param level: probability of the interval, in (0, 1).
     """
-    levels = probability_array([level], "level", "a number in (0, 1)")
+    levels = [probability(level, "level")]
     return calibration_curve(Y, means, variances, log_weights, levels)[1][0]
 
 

@@ -164,10 +164,7 @@ def check_share(value: Any, name: str) -> float:
 
 def _as_number(value: Any) -> float | None:
     """A finite real scalar as a float; ``None`` for whatever is not one."""
-    if isinstance(value, (tf.Tensor, tf.Variable)) and tf.get_static_value(value) is not None:
-        value = tf.get_static_value(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
+    value = _as_scalar(value)
     if isinstance(value, (bool, np.bool_)) or not isinstance(
         value, (int, float, np.integer, np.floating)
     ):
