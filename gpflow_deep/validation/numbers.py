@@ -76,8 +76,9 @@ def check_seed(value: Any, name: str = "seed") -> int:
 def _as_scalar(value: Any) -> Any:
     """The number that a tensor or an array of no dimensions is, where it is known; else what came."""
     known = tf.get_static_value(value) if tf.is_tensor(value) else value
-    is_scalar = isinstance(known, (np.ndarray, np.generic)) and known.ndim == 0
-    return known[()] if is_scalar else value
+    if isinstance(known, np.ndarray):
+        return known[()] if known.ndim == 0 else value
+    return value if known is None else known
 
 
 def _is_integer(value: Any) -> bool:
