@@ -114,8 +114,7 @@ class DrawingDeepGPModel(DeepGPModel):
         """
         given = {} if noise is None else {"noise": noise}
         with draws_of_seed([self.seed, 0]):
-            objective = self.maximum_log_likelihood_objective(data, **given)
-        return objective + self.log_prior_density()
+            return super().log_posterior_density(data, **given)
 
     def training_loss_closure(
         self, data: Any, *, compile: bool = True, seed: int | None = None

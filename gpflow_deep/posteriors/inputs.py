@@ -49,14 +49,14 @@ class TakesInputs:
         input_dim = self._input_dim
         if input_dim is None or tensor.shape.rank is None:
             return tensor
-        if tensor.shape[-1] not in (None, input_dim):
+        if tensor.shape[-1] is None:  # and only then: TensorFlow has no forward derivative of this
+            return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+        if tensor.shape[-1] != input_dim:
             raise ValueError(
                 f"{name}: expected [..., {input_dim}] like the first layer's inducing inputs, got"
                 f" {tensor.shape}.{images_as_rows(tensor.shape, input_dim)}"
             )
-        if tensor.shape[-1] == input_dim:  # TensorFlow has no forward derivative of the check
-            return tensor
-        return tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(input_dim))
+        return tensor
 
     def _as_joint_inputs(self, Xnew: InputData) -> tf.Tensor:
         """Likewise for what is said of all points together: one without a value would spoil the others."""

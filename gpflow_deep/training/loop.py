@@ -80,9 +80,9 @@ def fit(
     Deep Gaussian Processes*. Minibatches and the random draws of step i depend on `seed` and i only
     (all that `draw_noise` draws, in a training loss of a class of yours too; what such a loss draws by
     itself is of TensorFlow's global generator), so a run that goes on from a checkpoint ends with the same
-    parameters as one never interrupted: to the bit, where the device is deterministic. A
-    run that was done and is given more steps has scored its last step as well, which is one score more than
-    that of so many steps at once, where `validate_every` does not divide it.
+    parameters as one never interrupted: to the bit, where the device is deterministic. A run
+    that was done and is given more steps has scored its last step as well, which is one score more than that
+    of so many steps at once, where `validate_every` does not divide it.
 
     While it runs, `model.num_data` is the number of rows trained on, so that the objective is
     scaled rightly; afterwards it is what it was.

@@ -133,16 +133,14 @@ class Replicas:
             return x
         shape = list(x.shape)
         parts = tf.reshape(x, [*shape[:axis], self.number, -1, *shape[axis + 1 :]])
-        index = tf.distribute.get_replica_context().replica_id_in_sync_group
         shape[axis] //= self.number
-        return tf.ensure_shape(tf.gather(parts, index, axis=axis), shape)
+        return tf.ensure_shape(tf.gather(parts, _own_index(), axis=axis), shape)
 
     def own_seed(self, seed: tf.Tensor) -> tf.Tensor:
         """Of draws that are this replica's alone."""
         if self.number == 1:
             return seed
-        index = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return tf.random.experimental.stateless_fold_in(seed, index)
+        return tf.random.experimental.stateless_fold_in(seed, _own_index())
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The mean of each over replicas: the same, to the bit, in all of them."""
@@ -201,3 +199,8 @@ class Replicas:
                 " from the last checkpoint.",
                 run.step,
             ) from error
+
+
+def _own_index() -> tf.Tensor:
+    """In a replica: which one it is."""
+    return tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -401,7 +401,7 @@ def test_predict_needs_a_fit(tmp_path: Path) -> None:
             "expected an input column that says something, got none besides the target",
         ),
         ({}, ["--target", "label", "--task", "regression"], "expected numbers for regression"),
-        ({}, ["--target", "y", "--model", "star"], "model: expected one of"),
+        ({}, ["--target", "y", "--model", "star"], "Error: model: expected one of 'auto', "),
         ({}, ["--target", "y", "--set", "rate=1"], "expected a name among"),
         ({}, ["--target", "y", "--set", "rate"], "expected NAME=VALUE, got 'rate'"),
         ({}, ["--target", "y", "--set", "steps=many"], "steps: expected int"),

@@ -49,7 +49,7 @@ def test_a_stream_has_the_same_rows(tmp_path: Path) -> None:
     "text, message",
     [
         ("", "got nothing"),
-        ("a,b\n", "expected rows below"),
+        ("a,b\n", "expected rows below the names of the columns, got none"),
         ("1,2\n3,4\n", "names of the columns in the first line"),
         ("a,b\n1,2\n3,4,5\n", r"line of names \(line 1: 2\), got 3 in line 3 "),
         ('\n"a\n",b\n1,2\n\n3,4,5\n', r"line of names \(line 2: 2\), got 3 in line 6 "),
@@ -59,7 +59,7 @@ def test_a_stream_has_the_same_rows(tmp_path: Path) -> None:
         ("a,a,b\n1,2,3\n", "each column name once, got 'a'"),
         ("(column 2),,b\n1,2,3\n", "expected other names than .*column 2"),
         ("a,b\n1,2,3\n4,5,6\n", "as many cells in each row as in the line of names"),
-        ("a,b\n,\n\n", "expected rows below"),
+        ("a,b\n,\n\n", "expected rows below the names of the columns, got none"),
     ],
 )
 def test_files_that_are_no_tables(tmp_path: Path, text: str, message: str) -> None:

@@ -24,6 +24,7 @@ from tests.training.models import (
     Line,
     N,
     Weights,
+    WithTerm,
     assert_same,
     kill_at,
     make_data,
@@ -90,14 +91,7 @@ def test_fast_steps_are_saved_by_their_number_alone(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("step-*"))
 
 
-class _WithTerm(gpflow_deep.models.DeepGP):
-    """With a bound as GPflow's are, which knows of no draws."""
-
-    def elbo(self, data: Any) -> tf.Tensor:
-        return super().elbo(data) - 64.0
-
-
-@pytest.mark.parametrize("kind", [gpflow_deep.models.DeepGP, _WithTerm])
+@pytest.mark.parametrize("kind", [gpflow_deep.models.DeepGP, WithTerm])
 def test_killed_deep_gp_goes_on_to_the_same_result(
     kind: type[gpflow_deep.models.DeepGP], tmp_path: Path
 ) -> None:

@@ -11,7 +11,17 @@ import pytest
 import tensorflow as tf
 
 import gpflow_deep as gd
-from tests.training.models import Killed, N, assert_same, kill_at, make_data, make_svgp, quiet_fit
+from tests.training.models import (
+    TERM,
+    Killed,
+    N,
+    WithTerm,
+    assert_same,
+    kill_at,
+    make_data,
+    make_svgp,
+    quiet_fit,
+)
 
 
 def _network() -> gd.models.GlobalInducingBNN:
@@ -95,20 +105,13 @@ def test_in_limited_time_the_weight_rises_by_the_clock() -> None:
     assert 0.5 < (losses[-1] - free) / (full - free) <= 1.0
 
 
-class _WithTerm(gd.models.DeepGP):
-    """A term of the user's own, with the signature that GPflow's models have."""
-
-    def elbo(self, data: gpflow.base.RegressionData) -> tf.Tensor:
-        return super().elbo(data) - 1e6
-
-
 def test_a_bound_of_ones_own_is_maximised_and_not_tempered() -> None:
     model, plain = _deep_gp(), _deep_gp()
-    model.__class__ = _WithTerm
+    model.__class__ = WithTerm
     losses = [quiet_fit(m, steps=3, learning_rate=0.1).history["loss"] for m in (model, plain)]
     # Which takes the draws of the step, as ours do, without being given them.
-    np.testing.assert_allclose(losses[0] - 1e6, losses[1], atol=1e-8)
-    with pytest.raises(ValueError, match="tempering: expected None for _WithTerm"):
+    np.testing.assert_allclose(losses[0] - TERM, losses[1], atol=1e-8)
+    with pytest.raises(ValueError, match="tempering: expected None for WithTerm"):
         quiet_fit(model, tempering=gd.training.Tempering())
 
 
