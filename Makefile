@@ -8,7 +8,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUTPUT ?= demo-output
 WORKERS ?= 2
-PARTS := 32
 
 # Candidates are run, not only looked up: a version manager's shim may exist for a version that is not
 # installed, and some systems ship Python without the parts that make an environment.
@@ -58,10 +57,7 @@ demo: install
 	@echo "==> Training on real data: a table, and figures in $(OUTPUT)/ (3 minutes on 2 cores)"
 	@$(BIN)/gpflow-deep demo --output "$(OUTPUT)"
 
-# Graphs are many small pieces of memory. What glibc makes of those that were freed slows every later allocation down:
-# in a process that has traced some hundred models the next one takes twice the time and more. So tests run in parts,
-# some files each, in a process of its own, those with the largest files first. With the tunable small pieces are kept
-# as they are for the next graph.
+# With the tunable, small pieces of memory that graphs have freed are kept as they are for the next graph.
 test: install-dev
 	@echo "==> 1/4 Formatter check (seconds)"
 	@$(BIN)/ruff format --check --quiet .
@@ -69,14 +65,10 @@ test: install-dev
 	@$(BIN)/ruff check --quiet .
 	@echo "==> 3/4 Type checker (about a minute the first time)"
 	@$(BIN)/mypy
-	@echo "==> 4/4 Tests and notebooks in $(PARTS) parts, $(WORKERS) at a time (20 to 25 minutes on 2 cores)"
-	@ls -S $$(find tests -name 'test_*.py') \
-		| awk '{ part[NR % $(PARTS)] = part[NR % $(PARTS)] " " $$0 } \
-			END { for (n = 1; n <= $(PARTS); n++) print part[n % $(PARTS)] }' \
-		| TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-			GLIBC_TUNABLES=glibc.malloc.tcache_count=65535 \
-			xargs -P $(WORKERS) -L 1 sh -c \
-			'said=$$($(BIN)/python -m pytest -q "$$@" 2>&1); code=$$?; echo "$$said"; exit $$code' part
+	@echo "==> 4/4 Tests and notebooks, each file in a process of its own, $(WORKERS) at a time (20 to 25 minutes on 2 cores)"
+	@TF_CPP_MIN_LOG_LEVEL=3 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
+		GLIBC_TUNABLES=glibc.malloc.tcache_count=65535 \
+		$(BIN)/python -m tests.file_by_file --workers $(WORKERS)
 
 docs: $(VENV)/.installed-docs
 	@echo "==> Building the site in docs/_build/html (under a minute)"

@@ -10,17 +10,19 @@ import tensorflow as tf
 from check_shapes import disable_check_shapes
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, evidence, few_rows
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, evidence, few_rows, starting
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hundred small fits: not to trace them saves most of their time; one kernel, one start."""
+    """A hundred small fits: not to trace them saves most of their time; one kernel, one start, two parts."""
     monkeypatch.setattr(evidence, "_KERNELS", ("rbf",))
     monkeypatch.setattr(evidence, "_OTHER_STARTS", ())
     monkeypatch.setattr(evidence, "_TRIAL_ITERATIONS", 0)
     monkeypatch.setattr(evidence, "_ITERATIONS", 2)
     monkeypatch.setattr(few_rows, "_ITERATIONS", 2)
+    monkeypatch.setattr(few_rows, "_PARTS", 2)
+    monkeypatch.setattr(starting, "_SCALES", (1.0,))
     monkeypatch.setattr(evidence, "_ROWS_AN_INPUT", 0)
     tf.config.run_functions_eagerly(True)
     with disable_check_shapes():
