@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
@@ -157,11 +158,13 @@ def get(name: str) -> Preset:
     'A sparse variational GP: one layer.'
 
     :param name: one of `names()`.
-    :raises ValueError: for any other name; it lists them.
+    :raises ValueError: for any other name; it lists them, and at its end those near it.
     """
     known = names()
     if name not in known:
-        raise ValueError(f"name: expected one of {', '.join(known)}, got {name!r}.")
+        near = get_close_matches(str(name), known, n=5)
+        hint = f"; near it: {', '.join(near)}" if near else ""
+        raise ValueError(f"name: expected one of {', '.join(known)}, got {name!r}{hint}.")
     return _MODELS[name]
 
 

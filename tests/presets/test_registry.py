@@ -15,8 +15,10 @@ def test_registered_models_are_found(toy_models: None) -> None:
 
 
 def test_an_unknown_model_lists_those_registered(toy_models: None) -> None:
-    with pytest.raises(ValueError, match="toy-a, toy-b, toy-flat, got 'toy-c'"):
-        registry.get("toy-c")
+    with pytest.raises(ValueError, match=r"toy-a, toy-b, toy-flat, got 'none'\.$"):
+        registry.get("none")
+    with pytest.raises(ValueError, match=r"toy-flat, got 'toy_flat'; near it: toy-flat\.$"):
+        registry.get("toy_flat")
 
 
 def test_settings_are_settings(toy_models: None) -> None:
