@@ -17,7 +17,7 @@ def test_registered_models_are_found(toy_models: None) -> None:
 def test_an_unknown_model_lists_those_registered(toy_models: None) -> None:
     with pytest.raises(ValueError, match=r"toy-a, toy-b, toy-flat, got 'none'\.$"):
         registry.get("none")
-    with pytest.raises(ValueError, match=r"toy-flat, got 'toy_flat'; near it: toy-flat\.$"):
+    with pytest.raises(ValueError, match=r"toy-flat, got 'toy_flat'; near it: toy-flat, toy-a\.$"):
         registry.get("toy_flat")
 
 
