@@ -16,6 +16,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from gpflow_deep.experiments.published_amortized import (
+    AMORTIZED,
+    AMORTIZED_DATASETS,
+    AMORTIZED_SPLITS,
+)
 from gpflow_deep.experiments.published_deep_gps import DEEP_GP_DATASETS, DEEP_GPS
 from gpflow_deep.experiments.published_networks import NETWORK_DATASETS, NETWORKS
 from gpflow_deep.experiments.ranks import critical_distance
@@ -44,11 +49,11 @@ def _mean(runs: list[Run], metric: str, num_splits: int) -> str:
     return _with_error(list(values.values()))
 
 
-def _with_error(values: list[float]) -> str:
+def _with_error(values: list[float], digits: int = 2) -> str:
     """The mean, and its standard error where there are several."""
     x = np.array(values)
-    error = f" ({x.std(ddof=1) / len(x) ** 0.5:.2f})" if len(x) > 1 else ""
-    return f"{x.mean():.2f}{error}"
+    error = f" ({x.std(ddof=1) / len(x) ** 0.5:.{digits}f})" if len(x) > 1 else ""
+    return f"{x.mean():.{digits}f}{error}"
 
 
 def _is(model: str, **settings: Any) -> Callable[[Run], bool]:
@@ -82,9 +87,10 @@ _SMALL_SETS: list[tuple[str, str, Callable[[Run], bool]]] = [
 def small_sets(metric: str) -> str:
     """One table of the families on the data sets and splits that all of them were run on."""
     splits = (0, 1, 2)
+    exact = _panel_runs({"test_log_likelihood": "log_density"}.get(metric, metric))
     rows = []
     for dataset in ("boston", "concrete", "energy", "yacht"):
-        row = [dataset]
+        row = [dataset, _with_error([exact[dataset, "gp", split] for split in splits])]
         for _, file, wanted in _SMALL_SETS:
             runs = [
                 run
@@ -93,18 +99,77 @@ def small_sets(metric: str) -> str:
             ]
             row.append(_mean(runs, metric, len(splits)))
         rows.append(row)
-    return _table(["data set", *(heading for heading, *_ in _SMALL_SETS)], rows)
+    return _table(["data set", "exact GP", *(heading for heading, *_ in _SMALL_SETS)], rows)
+
+
+_PREDICTIVE = ("mean-field", "dspp", "idsgp", "ar2p", "ar2pp")
+_LARGER_SETS = ("kin8nm", "power", "elevators", "bike", "protein", "keggdirected")
+
+
+def _predictive_scores(dataset: str, metric: str) -> dict[str, dict[int, float]]:
+    """By model, of the splits of a set that all of the models were run on."""
+    found: dict[str, dict[int, float]] = {model: {} for model in _PREDICTIVE}
+    for run in _runs("amortised.jsonl"):
+        if run["dataset"] == dataset and run["model"] in found:
+            found[run["model"]][run["split"]] = run["metrics"][metric]
+    splits = sorted(set.intersection(*(set(scores) for scores in found.values())))
+    return {model: {k: scores[k] for k in splits} for model, scores in found.items()}
 
 
 def predictive(metric: str) -> str:
-    """The families with learned sites or inducing points that follow the input, split 0, standardised."""
-    models = ("mean-field", "dspp", "idsgp", "ar2p", "ar2pp")
-    runs = [run for run in _runs("amortised.jsonl") if run["split"] == 0]
+    """The families with learned sites or inducing points that follow the input: standardised targets."""
     rows = []
-    for dataset in ("kin8nm", "power", "elevators", "bike", "protein", "keggdirected"):
-        found = {run["model"]: run["metrics"][metric] for run in runs if run["dataset"] == dataset}
-        rows.append([dataset, *(f"{found[m]:.3f}" if m in found else "" for m in models)])
-    return _table(["data set", *models], rows)
+    for dataset in _LARGER_SETS:
+        scores = _predictive_scores(dataset, metric)
+        cells = [_with_error(list(scores[model].values()), 3) for model in _PREDICTIVE]
+        rows.append([dataset, str(len(scores["ar2pp"])), *cells])
+    return _table(["data set", "splits", *_PREDICTIVE], rows)
+
+
+def amortised() -> str:
+    """The same negative log-likelihoods with the RMSE, under each row the paper's."""
+    rows = []
+    for dataset in _LARGER_SETS:
+        nll, rmse = (_predictive_scores(dataset, f"standardised_{m}") for m in ("nll", "rmse"))
+        cells = [
+            f"{_with_error(list(nll[m].values()), 3)} / {np.mean(list(rmse[m].values())):.3f}"
+            for m in _PREDICTIVE
+        ]
+        rows.append([dataset, str(len(nll["ar2pp"])), *cells])
+        if dataset in AMORTIZED_DATASETS:
+            number = AMORTIZED_DATASETS.index(dataset)
+            papers = [
+                " / ".join(
+                    f"{AMORTIZED[f'standardised_{metric}'][m, 1 if m == 'idsgp' else 3][number][0]:.3f}"
+                    for metric in ("nll", "rmse")
+                )
+                for m in _PREDICTIVE
+            ]
+            rows.append(["paper", str(AMORTIZED_SPLITS), *papers])
+    return _table(["data set", "splits", "mean-field", "DSPP", "IDSGP", "AR2P", "AR2PP"], rows)
+
+
+def amortised_and_presets() -> str:
+    """Log density by the amortised table's schedule, and by settings of their own in a minute."""
+    rows = []
+    for dataset in _LARGER_SETS:
+        scores = _predictive_scores(dataset, "test_log_likelihood")
+        own = _panel_runs("log_density")
+        splits = [k for k in scores["ar2pp"] if (dataset, "ar2pp", k) in own]
+        if splits:
+            cells = [[scores[m][k] for k in splits] for m in ("mean-field", "dspp", "ar2pp")]
+            for method in ("mean-field", "dspp", "ar2pp", "default"):
+                cells.append([own[dataset, method, k] for k in splits])
+            rows.append([dataset, str(len(splits)), *map(_with_error, cells)])
+    header = [
+        "mean-field",
+        "DSPP",
+        "AR2PP",
+        "mean-field, a minute",
+        "DSPP, a minute",
+        "our default",
+    ]
+    return _table(["data set", "splits", *header], rows)
 
 
 def global_inducing() -> str:
@@ -209,21 +274,25 @@ def _group(dataset: str) -> str:
     return "made" if dataset.startswith("made-") else "unseen" if dataset in _UNSEEN else ""
 
 
+def _panel_runs(metric: str, classes: bool = False) -> dict[tuple[str, str, int], float]:
+    """Scores by set, method and split, with a minute for a fit; of several runs the last counts."""
+    return {
+        (run["dataset"], run["method"], run["split"]): run[metric]
+        for run in _runs("panel.jsonl")
+        if ("crps" not in run) == classes and run["budget"] <= _MINUTE and metric in run
+    }
+
+
 def panel(
     metric: str, peers: dict[str, str] = _PEERS, classes: bool = False, group: str = ""
 ) -> tuple[list[str], np.ndarray]:
     """
     Sets, and scores [sets, peers] with a minute for a fit: means over the splits that all of the peers have.
 
-    Of several runs the last counts.
-
     :param group: of the sets: "unseen", "made", "few" rows of a set, or those that the default is judged on.
     """
     found = {
-        (run["dataset"], run["method"], run["split"]): run[metric]
-        for run in _runs("panel.jsonl")
-        if ("crps" not in run) == classes and run["budget"] <= _MINUTE and metric in run
-        if _group(run["dataset"]) == group
+        key: score for key, score in _panel_runs(metric, classes).items() if _group(key[0]) == group
     }
     datasets, table = [], []
     for dataset in dict.fromkeys(dataset for dataset, *_ in found):
@@ -313,6 +382,8 @@ def write(folder: Path) -> None:
         ("small-crps", small_sets("crps")),
         ("predictive-nll", predictive("standardised_nll")),
         ("predictive-rmse", predictive("standardised_rmse")),
+        ("amortised", amortised()),
+        ("amortised-and-presets", amortised_and_presets()),
         ("global-inducing", global_inducing()),
         ("networks", networks()),
         ("panel-summary", panel_summary()),

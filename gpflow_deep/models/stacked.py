@@ -51,8 +51,8 @@ class StackedDeepGP(VariationalDeepGPModel):
     :param seed: of the draws that predictions are made with.
     :raises TypeError: where a part is no such model.
     :raises ValueError: where the parts' layers or likelihoods do not fit each other, points travel through
-        one by sites or have latent variables in it, or one has an objective that is not the evidence lower
-        bound.
+        one by sites or have latent variables in it, or one is trained for another objective than its
+        ``elbo``.
     """
 
     def __init__(

@@ -118,7 +118,8 @@ class VariationalDeepGPModel(DrawingDeepGPModel):
         :math:`\tfrac{N}{|B|} \sum_n \sum_s w_s E[\log p(y_n | f^L_{ns})] - KL`, with equal weights w unless
         points travel by sites. It is the bound whatever training maximises; a subclass's own is maximised in
         its place, where divergences are not weighted. A subclass's own ``prior_kl()`` is the divergence, and
-        of its own ``predict_f`` the moments are what fits the data, whatever draws there are, as in SVGP.
+        of its own ``predict_f`` the moments are what fits the data, whatever draws there are, as in SVGP. An
+        ``AmortizedDeepGP`` has its paper's objective here, which is no bound on the evidence.
 
         :param data: inputs [N, D] and targets [N, P].
         :param noise: the draws of :meth:`draw_noise`; drawn if not given. None where points travel by sites.

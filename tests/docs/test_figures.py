@@ -329,9 +329,15 @@ def test_steps_in_other_pages_are_those_of_the_page_on_speed() -> None:
         for dtype, column in (("float64", 0), ("float64", -2), ("mixed", 0), ("mixed", -2))
     ]
     assert {round(ratio) for ratio in doubled} == {2}
-    figures_in(
-        structured, r"stripes-and-arrow costs about two of mean-field, fully coupled six to seven"
+    *float64, least, most = figures_in(
+        structured,
+        r"stripes-and-arrow costs (\S+) to (\S+) of mean-field in float64, (\S+) to (\S+) in mixed precision, "
+        r"fully coupled six to seven",
     )
+    agree([*float64, least, most], [*sorted(doubled[:2]), *doubled[2:]])
+    assert figures_in(
+        "docs/choosing.md", r"(\S+) to (\S+) times the step of mean-field; among"
+    ) == tuple(float64)
     docstring = gpflow_deep.posteriors.StripesAndArrow.__doc__ or ""
     assert "about two mean-field steps" in " ".join(docstring.split())
     cells = [steps[f"{model} float64"][0] for model in ("SampledDeepGP`, 4 chains", "MeanField")]
