@@ -39,9 +39,9 @@ class AmortizedDeepGP(VariationalDeepGPModel):
 
     AR2P with the predictive objective is the paper's AR2PP, by which name it can be asked for too. The
     objective is that of the paper with all N points counted,
-    :math:`\sum_n E[\log p(y_n | f^L_n)] - \tfrac1N \sum_n \sum_l KL_{nl}`. It is no bound on the evidence: each
-    point pays an N-th of the price of inducing outputs that it has to itself. So ``elbo`` may be above the log
-    evidence, and tells nothing beside that of another family.
+    :math:`\sum_n E[\log p(y_n | f^L_n)] - \tfrac1N \sum_n \sum_l KL_{nl}`. It is no bound on the evidence:
+    each point pays an N-th of the price of inducing outputs that it has to itself. So ``elbo`` may be above
+    the log evidence, and tells nothing beside that of another family.
 
     >>> layers = gd.layers.build_amortized_layers(1, hidden_dims=(2,), num_inducing=4)
     >>> model = gd.models.AmortizedDeepGP(

@@ -331,8 +331,8 @@ def test_steps_in_other_pages_are_those_of_the_page_on_speed() -> None:
     assert {round(ratio) for ratio in doubled} == {2}
     *float64, least, most = figures_in(
         structured,
-        r"stripes-and-arrow costs (\S+) to (\S+) of mean-field in float64, (\S+) to (\S+) in mixed precision, "
-        r"fully coupled six to seven",
+        r"stripes-and-arrow costs (\S+) to (\S+) of mean-field in float64, (\S+) to (\S+) in mixed "
+        r"precision, fully coupled six to seven",
     )
     agree([*float64, least, most], [*sorted(doubled[:2]), *doubled[2:]])
     assert figures_in(

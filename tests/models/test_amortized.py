@@ -289,6 +289,20 @@ def test_input_dependent_svgp(inference: str) -> None:
     assert np.isfinite(model.elbo((X, Y)))
 
 
+def test_the_objective_is_no_bound_on_the_evidence() -> None:
+    """As its docstring says: a point pays an N-th for inducing outputs that it has to itself."""
+    kernel, noise = gpflow.kernels.RBF(), 0.1
+    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=noise).log_marginal_likelihood()
+    model = gd.models.InputDependentSVGP(
+        kernel, gpflow.likelihoods.Gaussian(noise), 4, 2, num_data=len(X)
+    )
+    gpflow.set_trainable(model.layers[0].kernel, False)
+    gpflow.set_trainable(model.likelihood, False)
+    assert model.elbo((X, Y)) < exact
+    gd.training.fit(model, (X, Y), steps=300, learning_rate=0.03, progress=False)
+    assert model.elbo((X, Y)) > exact + 1.0
+
+
 def test_plain_priors_collapse_with_depth_and_amortised_ones_do_not() -> None:
     """Two inputs' images, relative to the spread of all: in a deep prior most come together."""
     inputs = np.linspace(-2, 2, 40)[:, None]
