@@ -13,16 +13,18 @@ from scipy.special import softmax
 
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP
-from gpflow_deep.presets.registry import LINEAR
+from gpflow_deep.presets.registry import CONSTANT, LINEAR
 
+from .calibration import Errors
+from .evidence import fit_constant
 from .fitted import FittedModel
 from .rows import Rows
-from .selection import Candidate, Mixed
+from .selection import LEAST, Candidate, Mixed
 from .trees import deadline_in
 
 __all__ = ["AVERAGED", "Drawn", "Posterior", "average"]
 
-#: The families.
+#: The families that are drawn.
 AVERAGED = (LINEAR, "gp")
 _KERNELS = ("rbf", "matern52")  # rougher ones beside them gained nothing
 _DRAWS, _ITERATIONS = 16, 60
@@ -171,10 +173,11 @@ def average(
     Linear functions and GPs, each with hyperparameters of its own, drawn by how probable the rows make them:
     a handful of rows is explained in many ways, of which the most probable one, alone, is too sure. Half of
     the draws are of GPs in any case, which far from the rows return to the mean: what such rows take for
-    linear often is not.
+    linear often is not. A constant has a thousandth, as beside families that rows tell apart: next to a jump
+    that the rows take for a slope all draws are sure, and wrong.
 
     :param rows: standardised.
-    :param settings: of each family.
+    :param settings: of each family, and of the constant.
     :param seed: of the draws.
     :param seconds: not to be exceeded by much.
     :param tell: takes lines on what is being done.
@@ -188,31 +191,37 @@ def average(
         posterior = Posterior(rows, choice, settings["gp"].noise_floor)
         drawn += posterior.draw(_DRAWS // 2, rng, deadline_in(seconds and seconds / 2))
     names = [LINEAR if one.kernel == LINEAR else "gp" for one in drawn]
+
+    def fitted(name: str, chosen: Settings, model: ExactGP, errors: Errors | None) -> FittedModel:
+        return FittedModel(
+            name,
+            chosen,
+            seed,
+            rows.X.shape[1],
+            rows.Y.shape[1],
+            np.dtype(gpflow.default_float()).name,
+            gpflow.config.default_jitter(),
+            model,
+            errors=errors,
+        )
+
     members = []
     for name, one in zip(names, drawn, strict=True):
-        kernel = "own" if name == LINEAR else one.kernel
-        chosen = replace(settings[name], kernel=kernel)
-        members.append(
-            FittedModel(
-                name,
-                chosen,
-                seed,
-                rows.X.shape[1],
-                rows.Y.shape[1],
-                np.dtype(gpflow.default_float()).name,
-                gpflow.config.default_jitter(),
-                _model(name, chosen, rows, one, seed),
-            )
-        )
+        chosen = replace(settings[name], kernel="own" if name == LINEAR else one.kernel)
+        members.append(fitted(name, chosen, _model(name, chosen, rows, one, seed), None))
+    model, errors = fit_constant(rows, settings[CONSTANT], seed)
+    members.append(fitted(CONSTANT, settings[CONSTANT], model, errors))
     seconds_each = (time.perf_counter() - started) / len(members)
+    share = (1.0 - LEAST) / len(names)
     tried = []
     for name in AVERAGED:
         number = names.count(name)
-        tried.append(Candidate(name, None, number * seconds_each, number / len(names)))
+        tried.append(Candidate(name, None, number * seconds_each, number * share))
         tell(f"{name}: {number} of {len(names)} draws.")
+    tried.append(Candidate(CONSTANT, None, seconds_each, LEAST))
     for member in members:
         member.report |= {"rows": len(rows.X), "seconds": seconds_each}
-    return members, np.full(len(members), 1.0 / len(members)), tried
+    return members, np.array([*[share] * len(names), LEAST]), tried
 
 
 def _model(name: str, settings: Settings, rows: Rows, drawn: Drawn, seed: int) -> ExactGP:

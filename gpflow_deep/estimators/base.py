@@ -313,7 +313,8 @@ class DeepGPEstimator(BaseEstimator):
                 tried, fit, train, budget, self.random_seed_, self._tell, classes, spacing
             )
         elif deep and are_averaged(shallow, len(train.X), classes=classes):
-            own = {n: self._settings(n, train, likelihood, False, rounding) for n in AVERAGED}
+            names = (*AVERAGED, CONSTANT)
+            own = {n: self._settings(n, train, likelihood, False, rounding) for n in names}
             chosen = average(train, own, self.random_seed_, budget.share(1.0), self._tell)
         else:  # nothing to choose, or nothing to choose by
             name = alone(shallow, len(train.X), classes=classes) if deep else shallow[0]

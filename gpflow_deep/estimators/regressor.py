@@ -47,7 +47,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     count as one with it. With fewer than 200 rows none are held out: all but the last and, where there are
     ten seconds, a mean-field deep GP are compared by cross-validation, and with less than two seconds "auto"
     is an exact GP. Below 30 it is sixteen models in about a second, linear ones and exact GPs, of kernels and
-    hyperparameters drawn by how probable the rows make them: the most probable ones alone are sure of noise.
+    hyperparameters drawn by how probable the rows make them, as the most probable ones alone are sure of
+    noise, and a constant.
     Where weights are no counts, or large ones, a mean-field deep GP stands in for the sigma point process.
     Where targets are few numbers that come again, its noise is at least that of rounding to them, and members
     are judged by the probabilities of these, unless they are known. Rows of the same input and target count
@@ -66,9 +67,10 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     :param num_inducing: inducing points of each layer; by default growing with the rows.
     :param steps: training steps; by default the family's, or as many as the time allows.
     :param time_limit: seconds for the fit, which ends by the clock, save for what it takes to compile the
-        first steps and to predict: by default seven seconds of one core for some hundred rows, nine of
+        first steps and to predict: at the least seven seconds of one core for some hundred rows, nine of
         classes, however few are given. The same seed then gives the same model only where the machine takes
-        as long.
+        as long. Without a limit the default takes 20 to 35 seconds of one core for 60 to 400 rows, most of
+        it for compiling.
     :param validation_fraction: share of the rows held out (at least 50, at most 2000) to choose by.
     :param float: "float64" or "float32".
     :param random_state: an integer for fits that can be repeated. A fit seeds TensorFlow's generator too.

@@ -17,7 +17,17 @@ from .fitted import FittedModel
 from .rows import Rows, folds
 from .stacking import stacking_weights
 
-__all__ = ["FOLDS", "QUICK", "Budget", "Candidate", "Fit", "candidates", "cross_validate", "select"]
+__all__ = [
+    "FOLDS",
+    "LEAST",
+    "QUICK",
+    "Budget",
+    "Candidate",
+    "Fit",
+    "candidates",
+    "cross_validate",
+    "select",
+]
 
 #: Families that take next to no time.
 QUICK = (CONSTANT, LINEAR)
@@ -39,8 +49,8 @@ _EQUAL_ROWS = 50.0  # for nearly equal weights,
 # loss, which may be next to nothing.
 _BEHIND, _BEHIND_OF_CLASSES = 0.1, 0.25
 _BY_CHANCE = 10.0  # nats in all, which tell nothing of far fewer classified rows than _EQUAL_ROWS
-# Of the constant: what the others are sure of may be wrong once in so many rows.
-_LEAST = 0.001
+#: Of the constant: what the others are sure of may be wrong once in so many rows.
+LEAST = 0.001
 # Rounded targets whose probabilities are so much on average are known: what is left to tell is the density.
 _KNOWN = 0.9
 # Of one family, each annealed in up to so many times the steps that the first took to its best.
@@ -358,10 +368,10 @@ class _Tried:
         if self._of_classes:
             few = max(1.0 / float(np.sum(self._judged.weights)) - 1.0 / _EQUAL_ROWS, 0.0)
             loss = -float(means[taken].max())
-            behind = max(_BEHIND_OF_CLASSES * loss, _LEAST, _BY_CHANCE * few)
+            behind = max(_BEHIND_OF_CLASSES * loss, LEAST, _BY_CHANCE * few)
         weights = _nearer_to_all(weights, means, float(np.sum(self._judged.weights)), behind)
         constant = np.array([name == CONSTANT for name in self._fits])
-        weights = np.where(constant, np.maximum(weights, _LEAST), weights)
+        weights = np.where(constant, np.maximum(weights, LEAST), weights)
         weights /= weights.sum()
         members: list[FittedModel] = []
         shares: list[float] = []

@@ -84,13 +84,25 @@ def test_noise_is_not_known(num_rows: int) -> None:
     assert np.mean(covered) > 0.88
 
 
+@pytest.mark.parametrize("seed", [3, 13])
+def test_next_to_a_jump_it_is_not_sure_without_end(seed: int) -> None:
+    """Draws alone come to -217 and -140 there, -3.7 and -2.2 on average."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (320, 2))
+    y = (X[:, 0] > 0.0) + 0.02 * rng.normal(size=320)
+    regressor = DeepGPRegressor(random_state=0).fit(X[:20], y[:20])
+    assert {row["name"]: row["weight"] for row in regressor.report_}["constant"] == 0.001
+    density = regressor.log_density(X[20:], y[20:])
+    assert density.min() > -10.0 and density.mean() > 0.0
+
+
 def test_lines_and_smooth_functions_are_told_apart() -> None:
     X, new = np.linspace(-1.0, 1.0, 12)[:, None], np.linspace(-0.9, 0.9, 50)[:, None]
     smooth = DeepGPRegressor(random_state=0).fit(X, np.sin(3.0 * X[:, 0]))
     mean, deviation = smooth.predict(new, return_std=True)
     assert np.max(np.abs(mean - np.sin(3.0 * new[:, 0]))) < 0.02
     assert np.max(deviation) < 0.05
-    assert {member.name for member in smooth.members_} == {"gp"}
+    assert {member.name for member in smooth.members_} == {"gp", "constant"}
     rng = np.random.default_rng(0)
     line = DeepGPRegressor(random_state=0).fit(X, X[:, 0] + 0.2 * rng.normal(size=12))
     weights = {tried["name"]: tried["weight"] for tried in line.report_}
