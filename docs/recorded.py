@@ -151,24 +151,17 @@ def amortised() -> str:
 
 def amortised_and_presets() -> str:
     """Log density by the amortised table's schedule, and by settings of their own in a minute."""
-    rows = []
+    own, rows = _panel_runs("log_density"), []
     for dataset in _LARGER_SETS:
         scores = _predictive_scores(dataset, "test_log_likelihood")
-        own = _panel_runs("log_density")
         splits = [k for k in scores["ar2pp"] if (dataset, "ar2pp", k) in own]
         if splits:
             cells = [[scores[m][k] for k in splits] for m in ("mean-field", "dspp", "ar2pp")]
             for method in ("mean-field", "dspp", "ar2pp", "default"):
                 cells.append([own[dataset, method, k] for k in splits])
             rows.append([dataset, str(len(splits)), *map(_with_error, cells)])
-    header = [
-        "mean-field",
-        "DSPP",
-        "AR2PP",
-        "mean-field, a minute",
-        "DSPP, a minute",
-        "our default",
-    ]
+    names = ["mean-field", "DSPP", "AR2PP"]
+    header = [*names, *(f"{name}, a minute" for name in names), "our default"]
     return _table(["data set", "splits", *header], rows)
 
 

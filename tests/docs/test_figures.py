@@ -147,6 +147,26 @@ def test_made_tables() -> None:
     agree(said, [sorted(gaps.values())[-2]])
 
 
+def test_amortised_models_beside_others_by_settings_of_their_own() -> None:
+    rows = [line.split(" | ")[2:] for line in recorded.amortised_and_presets().splitlines()[2:]]
+    mean_field, dspp, ar2pp, *minutes, default = np.array(
+        [[float(cell.split()[0]) for cell in row] for row in rows]
+    ).T
+    names = ["kin8nm", "power", "elevators", "bike", "protein"]
+    assert (minutes[0] > mean_field).all() and sum(minutes[1] > dspp) == 4
+    assert figures_in("docs/choosing.md", r"on all five sets tried, by up to (\S+) nats, and") == (
+        f"{max(minutes[0] - mean_field):.1f}",
+    )
+    apart = dict(zip(names, minutes[2] - minutes[1], strict=True))
+    assert apart["bike"] > 0.1 and max(abs(apart[d]) for d in ("kin8nm", "elevators")) < 0.02
+    assert apart["power"] < -0.03 and apart["protein"] < -0.1
+    columns = np.stack([mean_field, dspp, ar2pp, *minutes])
+    assert columns[:, 0].argmax() == 3 and columns[:, 1].argmax() == 4
+    assert (columns[:, 2:].argmax(axis=0) == 2).all()
+    ahead = [(names[j], int(i)) for i, j in zip(*np.nonzero(columns > default))]
+    assert ahead == [("elevators", 2), ("kin8nm", 3)]
+
+
 def test_sixty_rows() -> None:
     scores = _scores("log_density", recorded._PEERS_OF_FEW_ROWS, group="few")
     gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
