@@ -138,21 +138,18 @@ def test_the_logarithm_is_found_and_gaussian_targets_are_left() -> None:
     assert choose_warping(_rows(X, np.ones(300)), seed=0) is None
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_jump_to_a_few_high_targets_is_no_wild_error(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jump_to_a_few_high_targets_is_no_wild_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are unlikely under a Gaussian; warped, the means of rows next to the jump are far off."""
-    rng = np.random.default_rng(1000 + seed)
+    rng = np.random.default_rng(1000)
     X = rng.uniform(-1.0, 1.0, (300, 3))
     high = 10.0 * (X[:, 0] > 0.93)
     noise = 0.1 * rng.normal(size=300)
     wild = 10.0 * (rng.uniform(size=300) < 0.035)
     jump = _rows(X, high + noise)
-    assert choose_warping(jump, seed=seed) is None
-    assert choose_warping(_rows(X, X[:, 0] + wild + noise), seed=seed) is not None
+    assert choose_warping(jump, seed=0) is None
+    assert choose_warping(_rows(X, X[:, 0] + wild + noise), seed=0) is not None
     monkeypatch.setattr(warping, "_MOST_ERROR", np.inf)
-    assert choose_warping(jump, seed=seed) is not None
+    assert choose_warping(jump, seed=0) is not None
 
 
 def test_limits_are_of_all_targets() -> None:
