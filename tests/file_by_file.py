@@ -24,7 +24,6 @@ import pytest
 FOLDER = Path(__file__).parent
 #: They take long for their size: left to the end, one of them would be waited for alone.
 FIRST = (FOLDER / "test_notebooks.py", FOLDER / "estimators" / "test_scikit_learn.py")
-
 NO_FAILURE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 

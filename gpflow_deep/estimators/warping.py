@@ -10,6 +10,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss, hermevander
 from scipy.special import factorial
 
+from gpflow_deep import metrics
 from gpflow_deep.presets import recommended
 from gpflow_deep.presets.exact import ExactGP
 
@@ -150,9 +151,8 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     chosen = candidates[best]
     if chosen is None or gain < _LEAST_GAIN:
         return None
-    if gain < _PLAIN_GAIN:
-        known = _error(unwarped, some, None)
-        return chosen if _error(model, some, chosen) <= _MOST_ERROR * known else None
+    if gain < _PLAIN_GAIN and _error(model, some, chosen) > _MOST_ERROR * _error(unwarped, some):
+        return None
     return chosen
 
 
@@ -208,18 +208,16 @@ def _evidence(model: ExactGP, rows: Rows, warpings: Sequence[Warping | None]) ->
     return evidence
 
 
-def _error(model: ExactGP, rows: Rows, warping: Warping | None) -> float:
+def _error(model: ExactGP, rows: Rows, warping: Warping | None = None) -> float:
     """The root mean square error of the means of rows left out, on the targets' own scale."""
-    W = rows.Y if warping is None else warping.forward(rows.Y)
-    centre, scale = standardisation(W, rows.weights)
+    _, scale = _standardised(rows, warping)
     left = left_out(model)
-    means = centre + scale * left.means
+    errors = scale * left.residuals
     if warping is not None:
-        variances = np.broadcast_to(np.square(scale) * left.variances, means.shape)
-        parts, _, log_weights = warping.mixture(means[None], variances[None], np.zeros(1))
-        means = np.tensordot(np.exp(log_weights), parts, axes=1)
-    squares = np.average(np.square(means - rows.Y)[:, 0], weights=rows.weights)
-    return float(np.sqrt(squares))
+        means = warping.forward(rows.Y) - errors
+        mixture = warping.mixture(means[None], scale**2 * left.variances[None], np.zeros(1))
+        errors = rows.Y - metrics.mixture_moments(*mixture)[0]
+    return float(np.sqrt(np.average(np.square(errors[:, 0]), weights=rows.weights)))
 
 
 def _standardised(rows: Rows, warping: Warping | None) -> tuple[np.ndarray, float]:
