@@ -57,6 +57,8 @@ PEERS = {
 #: Methods of regression, and of classification, alone.
 OF_NUMBERS = ("rough-gp", "dspp", "ar2pp", "ridge", "tuned-boosting", *PEERS)
 OF_CLASSES = ("logistic",)
+#: The default without one of its parts, of regression; run where they are named.
+PARTS = ("without-deep", "without-forests")
 
 Scores = dict[str, float]
 
@@ -148,6 +150,33 @@ def ours(model: str, **options: Any) -> Callable[..., Scores]:
             return regression_scores(y_test, mixture)
         fitted = DeepGPClassifier(model, **settings).fit(X, y)
         return classification_scores(y_test, fitted.predict_proba(X_test), fitted.classes_)
+
+    return run
+
+
+def without(part: str) -> Callable[..., Scores]:
+    """The default without a part; what time that leaves is not spent. Its process stays so."""
+
+    def run(*data: Any) -> Scores:
+        from gpflow_deep.estimators import base, evidence
+        from gpflow_deep.presets.registry import SITES
+        from gpflow_deep.training import TrainingError
+
+        if part == "deep":
+            fit = base.fit_family
+
+            def fit_others(name: str, *arguments: Any, **options: Any) -> Any:
+                if name in SITES:
+                    raise TrainingError("Left out.")
+                return fit(name, *arguments, **options)
+
+            base.fit_family = fit_others
+        else:
+            calibrate = evidence.calibrate
+            evidence.calibrate = lambda *known, **options: calibrate(
+                *known, **{**options, "forest": False}
+            )
+        return ours("auto")(*data)
 
     return run
 
@@ -359,6 +388,8 @@ def peer(name: str, variable: str) -> Callable[..., Scores]:
 
 METHODS: dict[str, Callable[..., Scores]] = {
     "default": ours("auto"),
+    "without-deep": without("deep"),
+    "without-forests": without("forests"),
     "gp": ours("gp"),
     "rough-gp": ours("rough-gp"),
     "svgp": ours("svgp"),
@@ -403,8 +434,8 @@ def run_all(arguments: argparse.Namespace) -> None:
         (dataset, number, method, arguments.seconds)
         for dataset in datasets
         for number in range(arguments.splits)
-        for method in arguments.method or METHODS
-        if method not in (OF_NUMBERS if dataset in CLASSIFICATION else OF_CLASSES)
+        for method in arguments.method or (method for method in METHODS if method not in PARTS)
+        if method not in ((*OF_NUMBERS, *PARTS) if dataset in CLASSIFICATION else OF_CLASSES)
     ]
     for index, job in enumerate(jobs, start=1):
         name = " ".join(map(str, job))
