@@ -30,7 +30,7 @@ from .cells import (
     seconds,
     seconds_of_day,
 )
-from .tables import listed
+from .files import listed
 
 __all__ = ["MOSTLY", "Column", "Recipe", "is_text", "numbered", "row_number", "shortened"]
 

@@ -17,7 +17,7 @@ from gpflow_deep.estimators.persistence import load_notes
 
 from .cells import Notation, found_numbers, is_binary, is_missing, numbers
 from .columns import MOSTLY, Recipe, is_text, numbered, row_number
-from .tables import listed
+from .files import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "probability_name", "task_of"]
 

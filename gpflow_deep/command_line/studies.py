@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import click
 
 from gpflow_deep.numerics.quiet import import_tensorflow
 from gpflow_deep.presets import Preset, Settings, get
+
+from .signals import Ended
 
 __all__ = ["benchmark", "report"]
 
@@ -156,8 +159,11 @@ def benchmark(
         failed = run_all(
             runs, output, jobs=jobs, scheduler=scheduler, progress=progress, echo=click.echo
         )
-    except KeyboardInterrupt:
-        click.echo("\nInterrupted. The same command goes on with what is not finished.", err=True)
+    except (KeyboardInterrupt, Ended):
+        with suppress(OSError):  # the terminal may be gone
+            click.echo(
+                "\nInterrupted. The same command goes on with what is not finished.", err=True
+            )
         raise
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from io import TextIOWrapper
 from itertools import chain, islice
-from lzma import LZMAError
 from pathlib import Path
-from tarfile import TarError
-from typing import IO, Any
-from zipfile import BadZipFile, ZipFile
+from typing import Any
 
 import pandas as pd
 
-from .pipes import PARQUET_MARK
+from .files import (
+    SAMPLE,
+    UTF_16,
+    check_no_workbook,
+    check_text,
+    listed,
+    opened,
+    whole,
+    whole_cells,
+)
 
-__all__ = ["Format", "listed", "read_table", "require", "stream_table"]
+__all__ = ["Format", "read_table", "require", "stream_table"]
 
 _SEPARATORS = ";\t|,"  # where as much speaks for two, the comma is that of text or of decimals
 _PARQUET = (".parquet", ".pq")
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_SAMPLE = 65_536  # bytes of a file that its format is found from
 _ROWS = 5000
 _FIRST_ROWS = 20  # that the separator is found from
 #: pandas ends lines here, where Python's `str.splitlines` does also at form feeds and others.
@@ -36,14 +37,6 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 #: The first line of files that Excel is to read.
 _SEPARATOR_LINE = re.compile(r"\s*\"?sep=(.)\"?\s*", re.IGNORECASE)
 _MARK = "\ufeff"  # of the order of bytes, where the encoding that was named leaves it
-_BINARY = 0.1  # of the bytes of a file are zero: it is no text, or UTF-16
-_ZIP, _ZIP_MARK = ".zip", b"PK\x03\x04"
-#: What archives have that are workbooks.
-_WORKBOOKS = {"[Content_Types].xml": "an Excel", "META-INF/manifest.xml": "an OpenDocument"}
-_OLD_WORKBOOK_MARK = b"\xd0\xcf\x11\xe0"
-#: What macOS adds to an archive.
-_OF_MACOS = re.compile(r"__MACOSX/|(?:.*/)?\.DS_Store$")
-_SHOWN = 5  # of the files in an archive, to the user
 _NO_ROWS = "expected rows below the names of the columns, got none."
 
 
@@ -71,7 +64,7 @@ class Format:
             file that is no text as it is.
         """
         separator = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
-        if separator and (len(separator) > 1 or separator in '\r\n"'):
+        if separator is not None and (len(separator) != 1 or separator in '\r\n"'):
             raise ValueError(
                 f"--separator: expected one character, or tab or \\t, got {separator!r}."
             )
@@ -82,11 +75,11 @@ class Format:
             raise ValueError(
                 f"--encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}."
             ) from None
-        with _opened(path) as file:
-            head = file.read(_SAMPLE)
-            _check_no_workbook(path, file, head)
+        with opened(path) as file:
+            head = file.read(SAMPLE)
+            check_no_workbook(path, file, head)
         if encoding is None:
-            _check_text(path, head)
+            check_text(path, head)
             encoding = _encoding(head)
         text = head.decode(encoding, errors="replace").removeprefix(_MARK)
         lines = [line for line in _LINE_END.split(text) if line.strip()]
@@ -133,7 +126,7 @@ def stream_table(
             raise ValueError(f"{path}: {_NO_ROWS}")
         yield from ([table] if rows is None else _cut(table, rows))
         return
-    with _whole(path):
+    with whole(path):
         found = Format.found(path, separator, encoding)
         yield from _stream_csv(path, found, rows)
 
@@ -154,8 +147,10 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
         above, names = _names(path, found)
         empty = True
         with (
-            _opened(path) as file,
-            pd.read_csv(file, names=names, skiprows=above, **options) as reader,
+            opened(path) as file,
+            pd.read_csv(
+                whole_cells(path, file, found.encoding), names=names, skiprows=above, **options
+            ) as reader,
         ):
             for part in _as_long_as_the_names(reader):
                 part = part.map(str.strip)
@@ -178,7 +173,7 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
 
 def _too_long(path: Path, found: Format, above: int, num_names: int) -> str:
     """What is wrong with the first row of more cells than names, which so many lines are above."""
-    with _opened(path, found.encoding) as file, suppress(csv.Error):
+    with opened(path, found.encoding) as file, suppress(csv.Error):
         lines = islice(file, above, None)
         rows = csv.reader(lines, delimiter=found.separator, skipinitialspace=True)
         for row in rows:
@@ -221,114 +216,8 @@ def require(table: pd.DataFrame, names: Iterable[str], path: Path) -> None:
         )
 
 
-def listed(names: Iterable[Any]) -> str:
-    """Names in quotes, separated by commas."""
-    return ", ".join(repr(str(name)) for name in names)
-
-
-@contextmanager
-def _opened(path: Path, encoding: str | None = None) -> Iterator[IO[Any]]:
-    """The bytes of a file, uncompressed, or its text with the ends of lines as they are."""
-    if path.suffix.lower() == _ZIP:
-        with ZipFile(path) as archive, archive.open(_only_file(path, archive)) as member:
-            if encoding is None:
-                yield member
-            else:
-                yield TextIOWrapper(member, encoding, errors="replace", newline="")
-        return
-    options: dict[str, Any] = dict(encoding=encoding, errors="replace") if encoding else {}
-    mode = "r" if encoding else "rb"
-    with pd.io.common.get_handle(
-        path, mode, compression="infer", is_text=bool(encoding), **options
-    ) as handles:
-        yield handles.handle
-
-
-def _only_file(path: Path, archive: ZipFile) -> str:
-    """
-    The name of the table in an archive.
-
-    :raises ValueError: for a workbook, and for an archive of several files.
-    """
-    names = [name for name in archive.namelist() if not name.endswith("/")]
-    for name, kind in _WORKBOOKS.items():
-        if name in names:
-            raise _is_workbook(path, kind)
-    names = [name for name in names if not _OF_MACOS.match(name)]
-    if len(names) != 1:
-        more = ", ..." if len(names) > _SHOWN else ""
-        raise ValueError(
-            f"{path}: expected an archive of one file, got {len(names)}:"
-            f" {listed(names[:_SHOWN])}{more}."
-        )
-    return names[0]
-
-
-def _is_workbook(path: Path, kind: str) -> ValueError:
-    return ValueError(f"{path}: expected a CSV file, got {kind} workbook: save its sheet as CSV.")
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """
-    What is wrong with a compressed file is told as of any other.
-
-    :raises ValueError: for one that is cut or damaged, or that takes a package which is not there.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise ValueError(f"{path}: {error}") from error
-    except _damage() as error:
-        # The system's own errors have a number, and name the file.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{path}: expected a whole compressed file: {error}") from error
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """What is raised by those who uncompress; pandas imports zstandard for files that need it."""
-    zstandard = sys.modules.get("zstandard")
-    theirs = () if zstandard is None else (zstandard.ZstdError,)
-    return (EOFError, BadZipFile, LZMAError, OSError, TarError, zlib.error, *theirs)
-
-
-def _check_no_workbook(path: Path, file: IO[bytes], head: bytes) -> None:
-    """
-    Whether a file is no workbook or archive, whose name may say otherwise.
-
-    :param file: its bytes.
-    :param head: the first of them.
-    :raises ValueError: saying what it is.
-    """
-    if head.startswith(_OLD_WORKBOOK_MARK):
-        raise _is_workbook(path, "an Excel")
-    if head.startswith(_ZIP_MARK):
-        with ZipFile(file) as archive:
-            _only_file(path, archive)
-        raise ValueError(f"{path}: expected the name of a zip archive to end in {_ZIP}.")
-
-
-def _check_text(path: Path, head: bytes) -> None:
-    """
-    Whether a file is text, in an encoding that its beginning tells.
-
-    :raises ValueError: for Parquet of another name, and for UTF-16 without a mark.
-    """
-    if head.startswith(PARQUET_MARK):
-        raise ValueError(f"{path}: expected the name of a Parquet file to end in .parquet or .pq.")
-    if head.startswith(_UTF_16) or head.count(0) <= _BINARY * len(head):
-        return
-    # The first half of a Latin letter is zero in one order, the second in the other.
-    encoding = "utf-16-le" if head[1::2].count(0) >= head[::2].count(0) else "utf-16-be"
-    raise ValueError(
-        f"{path}: expected text, got NUL bytes: it may be UTF-16 without a mark at its beginning (--encoding"
-        f" {encoding})."
-    )
-
-
 def _encoding(head: bytes) -> str:
-    if head.startswith(_UTF_16):
+    if head.startswith(UTF_16):
         return "utf-16"
     try:
         # The last character may be cut.
@@ -352,7 +241,7 @@ def _separator(lines: list[str]) -> str:
 
 def _names(path: Path, found: Format) -> tuple[int, list[str]]:
     """The names in the first line that is not blank, to its end, and how many lines are above it."""
-    with _opened(path, found.encoding) as file:
+    with opened(path, found.encoding) as file:
         above, first = 0, ""
         for first in file:
             first = first.removeprefix(_MARK)

@@ -285,7 +285,7 @@ class DeepGPEstimator(BaseEstimator):
                 most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
                 start=start,
                 of_labels=of_labels,
-                forest=self.model == "auto",  # who asks for a GP gets one
+                forest=self.model == "auto",  # who asks for a GP or a constant gets one
                 objectives=objectives,
                 checkpoint_dir=folder and folder / f"{name}-{label}",
                 progress=self.verbose > 1,
@@ -344,7 +344,8 @@ class DeepGPEstimator(BaseEstimator):
         seconds = None if self.time_limit is None else member.report["seconds"]
         if member.name == CONSTANT:
             most = known if known < trained_on else None
-            constant = fit_constant(rows, member.settings, self.random_seed_, most, seconds)
+            grows = self.model == "auto"
+            constant = fit_constant(rows, member.settings, self.random_seed_, most, seconds, grows)
             return replace(member, model=constant[0], errors=constant[1])
         if known < trained_on:  # and other rows would be no more
             return member

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -27,6 +28,10 @@ def checked_data(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     check_unmasked(X, "X")
     if y:
         check_unmasked(y[0], "y")
+        if issparse(y[0]):
+            raise TypeError(
+                "y: expected an array, got a sparse matrix (toarray() makes one of it)."
+            )
         _check_targets(y[0], options.get("y_numeric", False))
     # Times alone would be taken for numbers: counts of whatever unit they are kept in.
     if not isinstance(X, pd.DataFrame):

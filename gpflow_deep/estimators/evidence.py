@@ -319,6 +319,7 @@ def fit_constant(
     seed: int,
     most: int | None = None,
     seconds: float | None = None,
+    forest: bool = True,
 ) -> tuple[ExactGP, Errors]:
     """
     A constant, and what errors of it are like.
@@ -328,11 +329,12 @@ def fit_constant(
     :param seed: of the draws of rows.
     :param most: how many rows, drawn at random, the errors are of; all by default.
     :param seconds: for these.
+    :param forest: whether they may be described by the inputs.
     """
     model = _model(CONSTANT, rows, settings, seed)
     some = np.random.default_rng(seed).permutation(len(rows.X))[:most]
-    errors = calibrate(model, predicted(model, rows.take(some)), seed=seed, seconds=seconds)
-    return model, errors
+    known = predicted(model, rows.take(some))
+    return model, calibrate(model, known, seed=seed, forest=forest, seconds=seconds)
 
 
 def most_rows(seconds: float | None) -> int:

@@ -75,7 +75,8 @@ def fit_family(
     :param most_seconds: not to be exceeded by that one; as many as `seconds` by default.
     :param start: a fit of the same family, whose parameters are the initial ones.
     :param of_labels: that a model of classes starts from without such a fit; some rows tell one by default.
-    :param forest: whether errors and labels of an exact GP may be described by the inputs.
+    :param forest: whether errors and labels of an exact GP, and errors of a constant, may be described by the
+        inputs.
     :param objectives: of exact GPs that were fitted before to other rows of the data.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
@@ -95,7 +96,7 @@ def fit_family(
         most = len(train.X)
         if most_rows(seconds) < most_rows(None):
             most = min(most, most_rows(None))
-        model, errors = fit_constant(train, settings, seed, most, seconds)
+        model, errors = fit_constant(train, settings, seed, most, seconds, forest)
         report: dict[str, float] = {"rows": most}
     elif name in EXACT:
         is_of_labels = settings.likelihood in CLASSES

@@ -217,7 +217,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         inputs, Y = self._inputs(X), finite_array(np.asarray(y, np.float64), "y")
         expected = len(inputs), len(self.scaling_.Y_scale)
         if Y.shape != expected and not (Y.shape == expected[:1] and expected[1] == 1):
-            raise ValueError(f"y: expected targets of shape {expected}, got {Y.shape}.")
+            shape = expected[:1] if self._flat_target_ else expected
+            raise ValueError(f"y: expected targets of shape {shape}, got {Y.shape}.")
         Y = Y.reshape(expected)
         scaled = self.scaling_.targets(self._warped(Y)).astype(self._fitted_float)
         density = self._member_log_density(inputs, scaled) - np.log(self.scaling_.Y_scale).sum()

@@ -19,7 +19,7 @@ from gpflow.likelihoods import (
 from .batches import by_rows, needs_rows
 from .expectations import each_expectation, each_log_density, predict_mean_and_var
 from .gaussian import gaussian_normaliser, noise_variance
-from .kinds import inherits
+from .kinds import inherits, is_own
 from .log_probs import scalar_log_prob
 from .normalisers import Query, normaliser
 
@@ -123,7 +123,7 @@ def _missing(likelihood: MissingOutputs, at: Query) -> tf.Tensor:
 def _each(likelihood: ScalarLikelihood, alpha: float) -> Callable[..., tf.Tensor]:
     """log Z of (likelihood, X, Fmu, Fvar, Y), output by output [N, P]."""
     method = {0.0: "variational_expectations", 1.0: "predict_log_density"}.get(alpha)
-    if method is not None and _is_own(likelihood, method):
+    if method is not None and is_own(likelihood, method):
         return lambda likelihood, X, *columns: tf.stack(
             [
                 getattr(likelihood, method)(X, *(x[..., p : p + 1] for x in columns))
@@ -134,13 +134,3 @@ def _each(likelihood: ScalarLikelihood, alpha: float) -> Callable[..., tf.Tensor
     if alpha == 0:
         return each_expectation
     return partial(each_log_density, alpha=alpha)
-
-
-def _is_own(likelihood: ScalarLikelihood, method: str) -> bool:
-    """Whether a method is defined by a class that is none of GPflow's, whose methods sum over outputs."""
-    yours = (vars(base) for base in type(likelihood).__mro__ if not _is_gpflow(base))
-    return any(method in names or f"_{method}" in names for names in yours)
-
-
-def _is_gpflow(base: type) -> bool:
-    return base.__module__.split(".")[0] in ("gpflow", "tensorflow", "abc", "builtins")

@@ -23,7 +23,7 @@ from gpflow.likelihoods import (
 )
 
 from ..likelihoods import MissingOutputs
-from ..likelihoods.kinds import inherits
+from ..likelihoods.kinds import inherits, is_own
 from .arrays import as_real_tensor, refuse_merged_values
 from .numbers import check_positive_integer
 
@@ -81,6 +81,16 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
     """
     tensor = as_real_tensor(Y, name)
     columns = observation_dim(likelihood, num_latent_gps)
+    more = columns is None and isinstance(likelihood, ScalarLikelihood)
+    if (
+        more
+        and (tensor.shape[-1:].rank or 0)
+        and (tensor.shape[-1] or num_latent_gps) < num_latent_gps
+    ):
+        raise ValueError(
+            f"{name}: expected [N, {num_latent_gps}], or more columns, for {type(likelihood).__name__} of"
+            f" {num_latent_gps} latent functions, got {tensor.shape}."
+        )
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] is None:
         tensor = tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(columns))
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] != columns:
@@ -218,12 +228,19 @@ def _support(likelihood: Likelihood, num_classes: int) -> _Requirement | None:
 
 
 def observation_dim(likelihood: Likelihood, num_latent_gps: int) -> int | None:
-    """How many columns the observations of a likelihood have, where it is known."""
+    """
+    How many columns the observations of a likelihood have, where it is known. Those of a user's density may
+    have more than the functions: known variances, numbers of trials, what is censored.
+    """
     if isinstance(likelihood, SwitchedLikelihood):
         return num_latent_gps + 1  # the last one says which likelihood
-    if isinstance(likelihood, ScalarLikelihood):
-        return num_latent_gps
     if isinstance(likelihood, (Softmax, MultiClass)):
         return 1
     dim: int | None = likelihood.observation_dim
+    if (
+        dim is None
+        and isinstance(likelihood, ScalarLikelihood)
+        and not is_own(likelihood, "scalar_log_prob", "log_prob")
+    ):
+        return num_latent_gps
     return dim

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from gpflow_deep.command_line.signals import Ended
 from gpflow_deep.command_line.studies import STUDIES, benchmark, report
 from gpflow_deep.experiments import splits
 from gpflow_deep.experiments.results import Results, Run
@@ -24,6 +26,19 @@ def _benchmark(output: Path, *arguments: str) -> Result:
     return CliRunner().invoke(
         benchmark, [*quick, "--no-progress", "--output", str(output), *arguments]
     )
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), Ended(143)])
+def test_an_end_from_without_says_what_becomes_of_the_work(
+    tmp_path: Path, toy_models: None, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise end
+
+    monkeypatch.setattr("gpflow_deep.experiments.benchmark.run_all", interrupted)
+    result = _benchmark(tmp_path / "r.jsonl", "--model", "toy-flat", "--splits", "0")
+    assert "Interrupted. The same command goes on with what is not finished." in result.stderr
+    assert result.exit_code == (143 if isinstance(end, Ended) else 1)
 
 
 def test_from_command_to_report(tmp_path: Path, toy_models: None) -> None:

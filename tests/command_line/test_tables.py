@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +13,9 @@ import pytest
 
 from gpflow_deep.command_line.cells import days, is_missing, numbers
 from gpflow_deep.command_line.columns import Recipe
+from gpflow_deep.command_line.files import SAMPLE, whole
 from gpflow_deep.command_line.fitting import task_of
-from gpflow_deep.command_line.tables import Format, _whole, read_table, stream_table
+from gpflow_deep.command_line.tables import Format, read_table, stream_table
 
 
 def _file(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -79,6 +82,7 @@ def test_blank_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     [
         ({"separator": "::"}, "--separator: expected one character, or tab.* got '::'"),
         ({"separator": "\n"}, "--separator: expected one character"),
+        ({"separator": ""}, "--separator: expected one character.* got ''"),
         ({"encoding": "utf8x"}, "--encoding: expected one that Python knows.* got 'utf8x'"),
         ({"encoding": "rot13"}, "--encoding: expected one that Python knows.* got 'rot13'"),
         ({"encoding": "base64"}, "--encoding: expected one that Python knows.* got 'base64'"),
@@ -143,11 +147,31 @@ def test_damaged_compressed_files_are_named(tmp_path: Path, ending: str) -> None
                 read_table(path)
 
 
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+def test_compressed_files_of_another_name(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "data.csv"
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
+    path.write_bytes(compress(b"a,b\n1,2\n"))
+    with pytest.raises(ValueError, match=rf"data\.csv: expected the name .* to end in \.{ending}"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("line", [1, 3, 2 * SAMPLE])
+def test_a_cell_is_not_cut_where_a_file_is_damaged(tmp_path: Path, line: int) -> None:
+    lines = [b"a,b", *[b"1,2"] * 2 * SAMPLE]
+    lines[line - 1] = lines[line - 1][:1] + b"\x0005" + lines[line - 1][1:]
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(ValueError, match=f"data.csv: expected text, got a NUL byte in line {line}"):
+        for _ in stream_table(path):
+            pass
+
+
 def test_damage_that_zstandard_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(ZstdError=type("ZstdError", (Exception,), {}))
     monkeypatch.setitem(sys.modules, "zstandard", module)
     with pytest.raises(ValueError, match="data.zst: expected a whole compressed file: bad magic"):
-        with _whole(tmp_path / "data.zst"):
+        with whole(tmp_path / "data.zst"):
             raise module.ZstdError("bad magic")
 
 

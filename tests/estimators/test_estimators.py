@@ -7,6 +7,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -192,6 +193,20 @@ def test_targets_that_do_not_vary_are_told() -> None:
     X, y = _data(20)
     with pytest.warns(UserWarning, match="y, column 1: expected values that vary, got 3 alone"):
         DeepGPRegressor("constant").fit(X, np.stack([y, np.full(20, 3.0)], axis=1))
+
+
+def test_who_asks_for_a_constant_gets_one() -> None:
+    """No forest of the inputs, which describes errors of the default's."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(300, 2))
+    y = np.where(X[:, 0] > 0.5, 1.0, -1.0) + 0.1 * rng.normal(size=300)
+    model = DeepGPRegressor("constant", random_state=0).fit(X, y)
+    mean = model.predict(X)
+    assert np.ptp(mean) < 1e-6 and abs(mean[0] - y.mean()) < 0.05
+    with pytest.raises(ValueError, match=r"^y: expected targets of shape \(4,\), got \(3,\)"):
+        model.log_density(X[:4], y[:3])
+    with pytest.raises(TypeError, match="^y: expected an array, got a sparse matrix"):
+        model.fit(X, csr_matrix(y[:, None]))
 
 
 def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

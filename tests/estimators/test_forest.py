@@ -14,7 +14,7 @@ from scipy.stats import norm
 from sklearn.tree import DecisionTreeRegressor
 
 from gpflow_deep import metrics
-from gpflow_deep.estimators import DeepGPRegressor, load
+from gpflow_deep.estimators import DeepGPRegressor, base, load
 from gpflow_deep.estimators import error_forest as forest_module
 from gpflow_deep.estimators.calibration import calibrate, left_out, predicted
 from gpflow_deep.estimators.error_forest import ErrorForest
@@ -242,10 +242,9 @@ def test_a_forest_is_grown_again_beside_a_gp_that_takes_in_more_rows() -> None:
 def test_a_forest_that_takes_too_long_is_left_out() -> None:
     """Of a fit in next to no time; in time it is the one that there is without a limit."""
     rows = _rows(300, lambda x: np.where(x > 0, 0.5, 0.02))
-    kinds, options = {}, dict(validation_fraction=0.0, random_state=0)
+    settings, kinds = recommended("constant", 300, 2), {}
     for seconds in (1e-6, 60.0, None):
-        model = DeepGPRegressor("constant", time_limit=seconds, **options)
-        kinds[seconds] = model.fit(rows.X, rows.Y[:, 0]).members_[0].errors
+        _, kinds[seconds] = fit_constant(rows, settings, seed=0, seconds=seconds)
     assert isinstance(kinds[1e-6], Tails) and isinstance(kinds[None], ErrorForest)
     np.testing.assert_array_equal(kinds[60.0].means, kinds[None].means)
 
@@ -296,13 +295,17 @@ def test_a_constant_of_rows_that_count_several_times() -> None:
 
 
 @pytest.mark.parametrize("P, float_name", [(1, "float64"), (2, "float64"), (1, "float32")])
-def test_constant_on_boxes(P: int, float_name: str, tmp_path: Path) -> None:
+def test_constant_on_boxes(
+    P: int, float_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What trees are made for: all predictions agree, and are the same when loaded."""
+    monkeypatch.setattr(base, "candidates", lambda *likelihood, **rows: (("constant",), ""))
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(400, 3))
     f = 2.0 * (X[:, 0] > 0.3) - 1.5 * (X[:, 1] > X[:, 2])
     y = np.squeeze(f[:, None] * (1.0 + np.arange(P)) + 0.1 * rng.normal(size=(400, P)))
-    model = DeepGPRegressor("constant", float=float_name, random_state=0).fit(X[:300], y[:300])
+    options = dict(float=float_name, random_state=0, validation_fraction=0.0)
+    model = DeepGPRegressor(**options).fit(X[:300], y[:300])
     new, observed = X[300:], y[300:]
     mixture = model.predict_mixture(new)
     np.testing.assert_allclose(

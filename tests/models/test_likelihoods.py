@@ -64,6 +64,19 @@ class Laplace(gpflow.likelihoods.ScalarLikelihood):
         return tf.fill(tf.shape(F), tf.square(self.scale) * 2.0)
 
 
+class KnownNoise(gpflow.likelihoods.ScalarLikelihood):
+    """Each target comes with the variance of its noise, in a column of its own."""
+
+    def _scalar_log_prob(self, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        return gpflow.logdensities.gaussian(Y[..., :1], F, Y[..., 1:])
+
+    def _conditional_mean(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return tf.identity(F)
+
+    def _conditional_variance(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(F)
+
+
 def _gaussian_of_inputs() -> Likelihood:
     """Noise whose standard deviation is a trainable function of the model's inputs."""
     return gpflow.likelihoods.Gaussian(scale=gpflow.functions.Linear(A=[[0.1], [0.2]], b=2.0))
@@ -96,6 +109,7 @@ CASES = {
     "ordinal": Case(lambda: gpflow.likelihoods.Ordinal(np.array([-0.3, 0.3])), 1, CLASSES),
     "gaussian by draws": Case(lambda: gpflow.likelihoods.GaussianMC(0.2), 1, SIGNAL),
     "user's own": Case(lambda: Laplace(0.3), 1, SIGNAL),
+    "user's own of two columns": Case(KnownNoise, 1, np.c_[SIGNAL, RNG.uniform(0.1, 1.0, 20)]),
     "missing outputs": Case(
         lambda: gd.likelihoods.MissingOutputs(gpflow.likelihoods.Gaussian(0.2)),
         2,
@@ -351,6 +365,30 @@ def test_a_known_scale_for_each_row_in_one_layer_is_that_of_an_svgp() -> None:
     assert_close(model.elbo((X, SIGNAL)), svgp.elbo((X, SIGNAL)))
     assert_close(model.predict_y(X), svgp.predict_y(X))
     assert_close(model.predict_log_density((X, SIGNAL)), svgp.predict_log_density((X, SIGNAL)))
+
+
+def test_columns_beside_the_targets_for_a_users_density() -> None:
+    Y = np.c_[SIGNAL, np.exp(SIGNAL)]
+    kernel = gpflow.kernels.RBF()
+    model = gd.models.DeepGP([gd.layers.GPLayer(kernel, X[::3].copy(), 1)], KnownNoise())
+    svgp = gpflow.models.SVGP(kernel, KnownNoise(), X[::3].copy())
+    np.testing.assert_allclose(model.elbo((X, Y)), svgp.elbo((X, Y)), rtol=1e-4)
+    # Their quadrature has errors of which ours has a hundredth.
+    variances = np.exp(SIGNAL)
+    likelihood = gpflow.likelihoods.Gaussian(scale=_Listed(np.sqrt(variances)))
+    exact = gpflow.models.SVGP(kernel, likelihood, X[::3].copy())
+    assert_close(model.elbo((X, Y)), exact.elbo((X, SIGNAL)))
+    assert_close(model.predict_log_density((X, Y)), exact.predict_log_density((X, SIGNAL)))
+    of_two = gd.models.DeepGP(
+        [gd.layers.GPLayer(gpflow.kernels.RBF(), X[::3].copy(), 2)], KnownNoise()
+    )
+    with pytest.raises(ValueError, match=r"\[N, 2\], or more columns, for KnownNoise of 2 latent"):
+        of_two.elbo((X, SIGNAL))
+    named = KnownNoise()
+    named.observation_dim = 2
+    model = gd.models.DeepGP([gd.layers.GPLayer(gpflow.kernels.RBF(), X[::3].copy(), 1)], named)
+    with pytest.raises(ValueError, match=r"expected \[N, 2\] for KnownNoise of 1 latent"):
+        model.elbo((X, SIGNAL))
 
 
 _LINKS = {
