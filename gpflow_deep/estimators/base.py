@@ -29,6 +29,7 @@ from .evidence import complete, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
+from .input_warping import InputWarping
 from .labels import grow_label_forest
 from .limits import Limits, limits_of, warn_of_clipping
 from .linear import fit_linear
@@ -156,10 +157,11 @@ class DeepGPEstimator(BaseEstimator):
             budget = Budget(self.time_limit)
             if not again:
                 self.warping_ = None if held_out is None else self._choose_warping(train, budget)
-                self.scaling_ = Scaling.fit(train.X, self._warped(train.Y), train.weights)
+                warped = train._replace(Y=self._warped(train.Y))
+                of_inputs = held_out and self._choose_input_warping(warped, budget)
+                self.scaling_ = Scaling.fit(*warped, of_inputs)
                 if classes:
-                    unit = np.zeros(1), np.ones(1)
-                    self.scaling_ = Scaling(self.scaling_.X_mean, self.scaling_.X_scale, *unit)
+                    self.scaling_ = replace(self.scaling_, Y_mean=np.zeros(1), Y_scale=np.ones(1))
             with precision(self.float, self.jitter and float(self.jitter)):
                 self._fit_members(
                     self._scaled(train),
@@ -212,6 +214,10 @@ class DeepGPEstimator(BaseEstimator):
 
     def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
         """A scale for the targets on which they are more nearly Gaussian."""
+        return None
+
+    def _choose_input_warping(self, train: Rows, budget: Budget) -> InputWarping | None:
+        """Scales for the inputs on which they are less skewed; targets as they are learned."""
         return None
 
     def _warped(self, Y: np.ndarray) -> np.ndarray:

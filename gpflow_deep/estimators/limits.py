@@ -9,7 +9,7 @@ import numpy as np
 
 from gpflow_deep.numerics.warning import warn_caller
 
-__all__ = ["Limits", "limits_of", "warn_of_clipping"]
+__all__ = ["Limits", "called", "limits_of", "warn_of_clipping"]
 
 _FAR = 100.0  # distances from the median, in units of a normal distribution's standard deviation
 _QUARTILES_TO_SD = 1.349  # between the quartiles of a normal distribution
@@ -107,7 +107,7 @@ def limits_of(
                 f" ({limits.low[column]:g} or {limits.high[column]:g}). Correct or transform them"
             )
         warn_caller(
-            f"{name}, {_called(column, columns)}: {number[column]} of {len(array)} values are more than 100"
+            f"{name}, {called(column, columns)}: {number[column]} of {len(array)} values are more than 100"
             f" standard deviations, by the quartiles, from the median, and are taken {taken}."
         )
     return limits.where(few & (number > 0))
@@ -127,11 +127,12 @@ def warn_of_clipping(
     number = np.sum(limits.beyond(array), axis=0)
     for column in np.flatnonzero(number):
         warn_caller(
-            f"{name}, {_called(column, columns)}: {number[column]} of {len(array)} values are too far from"
+            f"{name}, {called(column, columns)}: {number[column]} of {len(array)} values are too far from"
             " those of the training, and are taken for the nearest within the limits of the fit"
             f" ({limits.low[column]:g} or {limits.high[column]:g})."
         )
 
 
-def _called(column: int, columns: Sequence[str] | None) -> str:
+def called(column: int, columns: Sequence[str] | None) -> str:
+    """A column by its number, or its name if it has one."""
     return f"column {column}" if columns is None else f"column {columns[column]!r}"

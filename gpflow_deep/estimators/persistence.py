@@ -28,6 +28,7 @@ from gpflow_deep.validation.files import check_file, written_whole
 from .base import DeepGPEstimator
 from .classifier import DeepGPClassifier
 from .fitted import FittedModel
+from .input_warping import InputWarping
 from .limits import Limits
 from .regressor import DeepGPRegressor
 from .scaling import Scaling
@@ -36,10 +37,11 @@ from .warping import Warping
 __all__ = ["check_output", "load", "load_notes", "save"]
 
 _METADATA, _ARRAYS = "metadata.json", "arrays.npz"
-_FORMAT = 4
+_FORMAT = 5
 _PACKAGES = ("gpflow_deep", "gpflow", "scikit-learn", "tensorflow", "numpy")
 _CLASSES = {c.__name__: c for c in (DeepGPRegressor, DeepGPClassifier)}
 _SCALING = ("X_mean", "X_scale", "Y_mean", "Y_scale")
+_INPUTS = "scaling.X_warping."
 
 
 def check_output(path: str | Path, overwrite: bool = False) -> None:
@@ -185,6 +187,8 @@ def _state(estimator: DeepGPEstimator) -> tuple[dict[str, Any], dict[str, np.nda
             arrays |= {f"{name}.low": limits.low, f"{name}.high": limits.high}
     if estimator.warping_ is not None:
         arrays["warping_"] = np.array(estimator.warping_)
+    if (of_inputs := estimator.scaling_.X_warping) is not None:
+        arrays |= {f"{_INPUTS}{name}": array for name, array in of_inputs._asdict().items()}
     arrays["weights_"] = estimator.weights_
     facts = {
         "class": type(estimator).__name__,
@@ -231,7 +235,9 @@ def _estimator(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
     if (names := metadata["feature_names_in_"]) is not None:
         _expect(len(names) == D, f"feature_names_in_: {D} names", len(names))
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    estimator.scaling_ = Scaling(*(arrays[f"scaling.{name}"] for name in _SCALING))
+    of_inputs = _input_warping(arrays, D) if f"{_INPUTS}width" in arrays else None
+    X_mean, X_scale, Y_mean, Y_scale = (arrays[f"scaling.{name}"] for name in _SCALING)
+    estimator.scaling_ = Scaling(X_mean, X_scale, Y_mean, Y_scale, of_inputs)
     P = len(estimator.scaling_.Y_mean)
     for name in _SCALING:
         _check_column(f"scaling.{name}", arrays[f"scaling.{name}"], D if name[0] == "X" else P)
@@ -273,6 +279,14 @@ def _limits(arrays: Mapping[str, np.ndarray], name: str, size: int) -> Limits:
     ordered = ordered and bool(((low < np.inf) & (high > -np.inf)).all())
     _expect(ordered, f"{name}: {size} lower limits, and upper ones not below them", (low, high))
     return Limits(low, high)
+
+
+def _input_warping(arrays: Mapping[str, np.ndarray], size: int) -> InputWarping:
+    names = [f"{_INPUTS}{field}" for field in InputWarping._fields]
+    warping = InputWarping(*(_check_column(name, arrays[name], size) for name in names))
+    right = (warping.low <= warping.high) & (warping.width >= 0) & (warping.scale > 0)
+    _expect(bool(right.all()), f"{_INPUTS}*: limits in order, no negative width or scale", warping)
+    return warping
 
 
 def _check_column(name: str, array: np.ndarray, size: int) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -20,6 +20,8 @@ from gpflow_deep.validation import check_positive_integer
 from .base import DeepGPEstimator
 from .data import check_unmasked, checked_data, checked_weights
 from .fitted import FittedModel
+from .input_warping import InputWarping, choose_input_warping
+from .limits import called
 from .rows import Mixture, Rows
 from .selection import Budget
 from .tails import Tails
@@ -29,6 +31,7 @@ __all__ = ["DeepGPRegressor"]
 
 _ROWS = 1000  # whose components are there at a time
 _TINY = np.finfo(np.float64).tiny
+_Chosen = TypeVar("_Chosen")
 _SEEDED = threading.Lock()  # threads share TensorFlow's generator: one seeds it and draws at a time
 
 
@@ -87,11 +90,13 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         `random_state`. A fit that is done leaves nothing there.
     :param warp: with "auto" and one column of targets, whether they may be taken on another scale,
         :math:`\\sinh^{-1}((y - a) / b)`, where the evidence of an exact GP is clearly in favour: prices,
-        durations, counts, wild errors. Predictions are of targets in their own units all the same.
+        durations, counts, wild errors. Predictions are of targets in their own units all the same. So may
+        skewed inputs, each on its own.
 
     Attributes: `model_` the GPflow model, on standardised data; `members_`, `weights_` what is mixed;
-    `report_` what was tried; `warping_` of the targets, or ``None``; `scaling_`, `input_limits_`,
-    `target_limits_`, `prediction_limits_`; `n_features_in_`, `feature_names_in_`.
+    `report_` what was tried; `warping_` of the targets, or ``None``; `scaling_`, with its `X_warping` of
+    inputs, or ``None``; `input_limits_`, `target_limits_`, `prediction_limits_`; `n_features_in_`,
+    `feature_names_in_`.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -273,15 +278,32 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             or self._likelihood() != "gaussian"
         ):
             return None
-        started = time.perf_counter()
-        try:
-            warping = choose_warping(train, self.random_seed_, self.time_limit)
-        except FactorisationError:  # as of a member that fails, the others can do without
-            warping = None
-        budget.spend(time.perf_counter() - started)
+        warping = self._chosen(choose_warping, train, budget)
         if warping is not None:
             self._tell(f"target: more nearly Gaussian as {warping.formula()}, and learned so.")
         return warping
+
+    def _choose_input_warping(self, train: Rows, budget: Budget) -> InputWarping | None:
+        if not (self.warp and self.model == "auto"):
+            return None
+        warping = self._chosen(choose_input_warping, train, budget)
+        if warping is not None:
+            names = getattr(self, "feature_names_in_", None)
+            told = (called(d, names) for d in warping.columns)
+            self._tell(f"inputs: less skewed on another scale, and learned so: {', '.join(told)}.")
+        return warping
+
+    def _chosen(
+        self, choose: Callable[..., _Chosen | None], train: Rows, budget: Budget
+    ) -> _Chosen | None:
+        """A choice by an exact GP of some rows, in the time of the fit."""
+        started = time.perf_counter()
+        try:
+            return choose(train, self.random_seed_, self.time_limit)
+        except FactorisationError:  # as of a member that fails, the others can do without
+            return None
+        finally:
+            budget.spend(time.perf_counter() - started)
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Of observations over the rows; the diagonal is known."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .input_warping import InputWarping
 
 __all__ = ["Scaling", "standardisation"]
 
@@ -42,25 +46,34 @@ class Scaling:
     :param X_scale: [D].
     :param Y_mean: [P].
     :param Y_scale: [P].
+    :param X_warping: of standardised inputs, if any.
     """
 
     X_mean: np.ndarray
     X_scale: np.ndarray
     Y_mean: np.ndarray
     Y_scale: np.ndarray
+    X_warping: InputWarping | None = None
 
     @classmethod
-    def fit(cls, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None = None) -> Scaling:
+    def fit(
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weights: np.ndarray | None = None,
+        X_warping: InputWarping | None = None,
+    ) -> Scaling:
         """
         From training data only, so that nothing is known of the test points.
 
         :param X: inputs [N, D].
         :param Y: targets [N, P].
         :param weights: how much each row counts, [N].
+        :param X_warping: of these inputs, if any.
         :raises ValueError: where the squares of the targets' scales, which variances are in, are not finite
             or vanish.
         """
-        scaling = cls(*standardisation(X, weights), *standardisation(Y, weights))
+        scaling = cls(*standardisation(X, weights), *standardisation(Y, weights), X_warping)
         if not ((scaling.Y_scale > _LEAST) & (scaling.Y_scale < 1.0 / _LEAST)).all():
             raise ValueError(
                 f"Y: expected targets with standard deviations between {_LEAST:g} and {1.0 / _LEAST:g}, got"
@@ -69,8 +82,9 @@ class Scaling:
         return scaling
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
-        """Standardised inputs [N, D]."""
-        return (X - self.X_mean) / self.X_scale
+        """Standardised inputs [N, D], warped if they are to be."""
+        standardised = (X - self.X_mean) / self.X_scale
+        return standardised if self.X_warping is None else self.X_warping.forward(standardised)
 
     def targets(self, Y: np.ndarray) -> np.ndarray:
         """Standardised targets [N, P]."""

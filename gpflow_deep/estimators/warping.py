@@ -19,9 +19,9 @@ from .evidence import condition, fit_exact
 from .rows import Mixture, Rows
 from .scaling import standardisation
 
-__all__ = ["Warping", "choose_warping"]
+__all__ = ["CENTRES", "Warping", "choose_warping", "some_rows", "widths"]
 
-_CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
+CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
 _STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
 # Where such a share of the targets is nearer than the least width, narrower ones follow, until few are.
 _MANY, _FEW, _NARROWER = 1 / 3, 0.05, 10.0**-0.5
@@ -124,9 +124,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
     """
-    most = _ROWS if seconds is None or seconds > _SHORT else _FEW_ROWS
-    order = np.random.default_rng(seed).permutation(len(rows.X))
-    some = rows.take(order[:most])
+    some = some_rows(rows, seed, seconds)
     centre, scale = standardisation(some.X, some.weights)
     some = some._replace(X=(some.X - centre) / scale)
     limits = 2.0 * rows.Y.min() - rows.Y.max(), 2.0 * rows.Y.max() - rows.Y.min()
@@ -158,16 +156,16 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
 
 def _warpings(Y: np.ndarray, rounding_variance: float, low: float, high: float) -> list[Warping]:
     """Of rounded targets none so narrow that a single value stands apart from its neighbours."""
-    centres = sorted(set(np.quantile(Y, _CENTRES).tolist()))
+    centres = sorted(set(np.quantile(Y, CENTRES).tolist()))
     return [
         Warping(a, width, low, high)
         for a in centres
-        for width in _widths(Y, a)
+        for width in widths(Y, a)
         if width**2 > 12.0 * rounding_variance
     ]
 
 
-def _widths(Y: np.ndarray, centre: float) -> list[float]:
+def widths(Y: np.ndarray, centre: float) -> list[float]:
     """
     The standard deviation of the targets over some numbers. Of sizes over more than three decades the largest
     alone decide it: where a third of the targets are nearer to the centre than the least width, narrower ones
@@ -182,6 +180,12 @@ def _widths(Y: np.ndarray, centre: float) -> list[float]:
         while few < widths[-1]:
             widths.append(_NARROWER * widths[-1])
     return widths
+
+
+def some_rows(rows: Rows, seed: int, seconds: float | None = None) -> Rows:
+    """Those that such a choice is made by, drawn at random: fewer where a fit may take few seconds."""
+    most = _ROWS if seconds is None or seconds > _SHORT else _FEW_ROWS
+    return rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
 
 
 def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:

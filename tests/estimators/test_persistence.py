@@ -14,6 +14,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load, persistence, save
+from gpflow_deep.estimators.input_warping import InputWarping
 from gpflow_deep.estimators.persistence import check_output, load_notes
 
 _QUICK: dict[str, Any] = dict(steps=3, num_inducing=5, random_state=0)
@@ -189,10 +190,18 @@ def _set_array(name: str, value: Any) -> Callable[[dict, dict], None]:
     return lambda metadata, arrays: arrays.update({name: value})
 
 
+def _of_inputs(**wrong: np.ndarray) -> Callable[[dict, dict], None]:
+    """A warping of two inputs, part of it wrong."""
+    zero, one = np.zeros(2), np.ones(2)
+    parts = InputWarping(zero, one, -one, one, zero, one)._replace(**wrong)._asdict()
+    named = {f"scaling.X_warping.{name}": part for name, part in parts.items()}
+    return lambda metadata, arrays: arrays.update(named)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda m, a: m.update(format=2), "in format 4, got format 2"),
+        (lambda m, a: m.update(format=2), "in format 5, got format 2"),
         (lambda m, a: m.pop("class"), "damaged"),
         (lambda m, a: m["members"][0]["settings"].update(depth=3), "damaged"),
         (lambda m, a: m["members"][0].update(name="gp"), "parameters of the model"),
@@ -202,6 +211,9 @@ def _set_array(name: str, value: Any) -> Callable[[dict, dict], None]:
         (_set_array("scaling.X_scale", np.array([1.0, np.inf])), "2 finite float64 values"),
         (_set_array("scaling.X_mean", np.zeros(3)), "2 finite float64 values"),
         (_set_array("scaling.X_mean", np.zeros(2, np.float32)), "2 finite float64 values"),
+        (_of_inputs(width=np.array([1.0, -1.0])), "no negative width or scale"),
+        (_of_inputs(low=np.array([1.0, 3.0])), "limits in order"),
+        (_of_inputs(mean=np.zeros(3)), "scaling.X_warping.mean: 2 finite float64 values"),
         (_set_array("input_limits_.low", np.full(2, np.inf)), "lower limits"),
         (_set_array("weights_", np.array([-1.0])), "positive values of sum 1"),
         (lambda m, a: a.pop("weights_"), "damaged"),
