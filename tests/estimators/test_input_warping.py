@@ -85,7 +85,7 @@ def test_skewed_columns_become_more_nearly_normal() -> None:
 
         found = np.array([warping.centre[d], np.log(warping.width[d])])
         best = minimize(lambda v, f=density: -f(v), found, method="Nelder-Mead")
-        assert -best.fun - 0.05 < density(found) <= -best.fun
+        assert -best.fun - 0.1 < density(found) <= -best.fun
     # Mirrored, the same.
     mirrored = towards_normal(-X).forward(-X)
     np.testing.assert_allclose(mirrored[:, :2], -warped[:, :2], atol=1e-9)
