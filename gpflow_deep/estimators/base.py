@@ -158,7 +158,7 @@ class DeepGPEstimator(BaseEstimator):
             if not again:
                 self.warping_ = None if held_out is None else self._choose_warping(train, budget)
                 warped = train._replace(Y=self._warped(train.Y))
-                of_inputs = held_out and self._choose_input_warping(warped, budget)
+                of_inputs = self._choose_input_warping(warped, budget)
                 self.scaling_ = Scaling.fit(*warped, of_inputs)
                 if classes:
                     self.scaling_ = replace(self.scaling_, Y_mean=np.zeros(1), Y_scale=np.ones(1))

@@ -17,6 +17,7 @@ __all__ = ["InputWarping", "choose_input_warping", "towards_normal"]
 
 _SKEWED, _LONG_TAILED = 1.0, 3.0  # skewness and excess kurtosis of a column that is worth a try
 _LEAST_GAIN = 0.05  # nats a row; less was as often a loss on other rows
+_FEWEST_ROWS = 30  # that tell scales apart
 
 
 class InputWarping(NamedTuple):
@@ -87,12 +88,14 @@ def choose_input_warping(
 ) -> InputWarping | None:
     """
     That of skewed inputs, if with it an exact GP of some rows has clearly more evidence, and predicts rows
-    better from the others: evidence alone takes what names rows that come again.
+    better from the others: evidence alone takes what names rows that come again. Of few rows there is none.
 
     :param rows: in the units of the data.
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
     """
+    if len(rows.X) < _FEWEST_ROWS:
+        return None
     mean, scale = standardisation(rows.X, rows.weights)
     warping = towards_normal((rows.X - mean) / scale, rows.weights)
     if warping is None:

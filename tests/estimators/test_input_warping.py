@@ -115,6 +115,8 @@ def test_it_is_taken_where_the_function_is_one_of_the_new_scale() -> None:
     assert choose_input_warping(_rows(X, linear), seed=0) is None
     noise = np.random.default_rng(0).normal(size=300)
     assert choose_input_warping(_rows(X, noise), seed=0) is None
+    assert choose_input_warping(_rows(X[:80], y[:80]), seed=0) is not None
+    assert choose_input_warping(_rows(X[:29], y[:29]), seed=0) is None
 
 
 def test_no_time_is_spent_where_nothing_is_skewed(monkeypatch: pytest.MonkeyPatch) -> None:
