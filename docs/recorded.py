@@ -267,11 +267,13 @@ def _group(dataset: str) -> str:
     return "made" if dataset.startswith("made-") else "unseen" if dataset in _UNSEEN else ""
 
 
-def _panel_runs(metric: str, classes: bool = False) -> dict[tuple[str, str, int], float]:
+def _panel_runs(
+    metric: str, classes: bool = False, file: str = "panel.jsonl"
+) -> dict[tuple[str, str, int], float]:
     """Scores by set, method and split, with a minute for a fit; of several runs the last counts."""
     return {
         (run["dataset"], run["method"], run["split"]): run[metric]
-        for run in _runs("panel.jsonl")
+        for run in _runs(file)
         if ("crps" not in run) == classes and run["budget"] <= _MINUTE and metric in run
     }
 
@@ -340,6 +342,31 @@ def panel_summary(peers: dict[str, str] = _PEERS) -> str:
     )
 
 
+_PARTS = {
+    "without-deep": "without the deep member",
+    "without-forests": "without the forests",
+}
+
+
+def panel_parts() -> str:
+    """Log density and CRPS of the default, and what is lost without one of its parts, split by split."""
+    scores = {m: _panel_runs(m, file="panel_parts.jsonl") for m in ("log_density", "crps")}
+    rows = []
+    for dataset in dict.fromkeys(dataset for dataset, *_ in scores["log_density"]):
+        row = [dataset]
+        for metric, found in scores.items():
+            whole = {k: v for (d, m, k), v in found.items() if (d, m) == (dataset, "default")}
+            row.append(f"{np.mean(list(whole.values())):.3g}")
+            for part in _PARTS:
+                lost = [found[dataset, part, k] - value for k, value in whole.items()]
+                if metric == "crps":  # in the units of the set
+                    lost = [100.0 * each / value for each, value in zip(lost, whole.values())]
+                row.append(_with_error(lost) if metric == "log_density" else _with_error(lost, 0))
+        rows.append(row)
+    header = ["log density", *_PARTS.values(), "CRPS", *(f"{part}, %" for part in _PARTS.values())]
+    return _table(["data set", *header], rows)
+
+
 def panel_longer() -> str:
     """Log density of the default and of GPs with one minute and with five, beside what ends sooner."""
     found = {
@@ -390,6 +417,7 @@ def write(folder: Path) -> None:
         ("panel-presets-log-density", panel_scores("log_density", _PRESETS)),
         ("panel-classes", panel_scores("log_density", _CLASSIFIERS, classes=True)),
         ("panel-longer", panel_longer()),
+        ("panel-parts", panel_parts()),
         ("panel-unseen", panel_of("unseen")),
         ("panel-made", panel_of("made")),
         ("panel-few", panel_of("few", _PEERS_OF_FEW_ROWS)),

@@ -17,6 +17,7 @@ __all__ = ["InputWarping", "choose_input_warping", "towards_normal"]
 
 _SKEWED, _LONG_TAILED = 1.0, 3.0  # skewness and excess kurtosis of a column that is worth a try
 _LEAST_GAIN = 0.05  # nats a row; less was as often a loss on other rows
+_BY_CHANCE = 10.0  # nats in all, which of few rows are more a row
 _FEWEST_ROWS = 30  # that tell scales apart
 
 
@@ -106,7 +107,8 @@ def choose_input_warping(
         first_ascent(_standardised(some._replace(X=X)), seed, objectives)
         for X in (plain, warping.forward(plain))
     ]
-    return warping if (reached[1] - reached[0] > _LEAST_GAIN).all() else None
+    gain = max(_LEAST_GAIN, _BY_CHANCE / len(some.X))
+    return warping if (reached[1] - reached[0] > gain).all() else None
 
 
 def _standardised(rows: Rows) -> Rows:

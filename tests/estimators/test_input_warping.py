@@ -119,6 +119,21 @@ def test_it_is_taken_where_the_function_is_one_of_the_new_scale() -> None:
     assert choose_input_warping(_rows(X[:29], y[:29]), seed=0) is None
 
 
+def test_of_few_rows_it_takes_a_larger_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = _data(400)
+    gains = {}
+    for number in (50, 400):
+        for gain in (0.04, 0.06, 0.19, 0.21):
+            reached = iter([np.zeros(2), np.array([gain, 1.0])])
+            monkeypatch.setattr(input_warping, "first_ascent", lambda *_, r=reached: next(r))
+            found = choose_input_warping(_rows(X[:number], y[:number]), seed=0)
+            gains[number, gain] = found is not None
+    assert [gain for gain, taken in gains.items() if taken] == [
+        (50, 0.21),
+        *((400, gain) for gain in (0.06, 0.19, 0.21)),
+    ]
+
+
 def test_no_time_is_spent_where_nothing_is_skewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_warping, "first_ascent", None)
     X, y = _data(300)
