@@ -82,6 +82,11 @@ class _Rival:
         """That the objective is of."""
         return self.objective.model
 
+    @property
+    def noise(self) -> float:
+        """Its variance, where the last ascent ended."""
+        return float(self.model.likelihood.variance.numpy())
+
     def move_to(self, model: ExactGP) -> None:
         """Go on with other rows."""
         self.objective = self.named(model)
@@ -100,7 +105,7 @@ class _Rival:
         self.model.likelihood.variance.assign(start.noise)
         self.values = self.objective.values
         self.climb(_TRIAL_ITERATIONS, seconds, longer)
-        if self.model.likelihood.variance.numpy() < NOTHING_BUT_NOISE or start == LAST_RESORT:
+        if self.noise < NOTHING_BUT_NOISE or start == LAST_RESORT:
             return start
         other = replace(self)
         other.climb_from(LAST_RESORT, seconds, longer)
@@ -216,7 +221,8 @@ def fit_exact(
 def first_ascent(rows: Rows, seed: int, objectives: Objectives) -> np.ndarray:
     """
     What some iterations from the usual start reach, in about a second: the evidence, and the log density of
-    rows predicted from the others, a row, [2]. To compare rows that differ in the scales of their inputs.
+    rows predicted from the others, a row, [2]. To compare rows that differ in the scales of their inputs. NaN
+    where rounded targets are named, with less noise than rounding makes, which tells nothing of inputs.
 
     :param rows: standardised.
     :param seed: of the model.
@@ -226,7 +232,8 @@ def first_ascent(rows: Rows, seed: int, objectives: Objectives) -> np.ndarray:
     named = named_objectives(objectives, "gp", settings)
     rival = _Rival.of(_model("gp", rows, settings, seed), settings, named)
     rival.climb_from(START, np.inf, 1.0)
-    return np.array([-rival.reached, rival.leave_one_out()])
+    reached = np.array([-rival.reached, rival.leave_one_out()])
+    return reached if rival.noise >= rows.rounding_variance() else np.full(2, np.nan)
 
 
 def named_objectives(

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import kurtosis, norm, skew
 
-from gpflow_deep.estimators import DeepGPRegressor, base, input_warping, load
+from gpflow_deep.estimators import DeepGPRegressor, base, evidence, input_warping, load
 from gpflow_deep.estimators import regressor as regressor_module
+from gpflow_deep.estimators.ascent import Objectives
 from gpflow_deep.estimators.input_warping import (
     InputWarping,
     choose_input_warping,
@@ -132,6 +133,22 @@ def test_of_few_rows_it_takes_a_larger_gain(monkeypatch: pytest.MonkeyPatch) -> 
         (50, 0.21),
         *((400, gain) for gain in (0.06, 0.19, 0.21)),
     ]
+
+
+def test_targets_that_are_named_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers that come again, with less noise than rounding makes."""
+    X, y = _data(100)
+    for targets, noise, counts in (
+        (y, 0.0, True),
+        (np.round(y), 0.0, False),
+        (np.round(y), 0.5, True),
+    ):
+        monkeypatch.setattr(evidence._Rival, "noise", noise)
+        rows = Rows(_standardised(X[:, :3]), _standardised(targets[:, None]), np.ones(100))
+        reached = evidence.first_ascent(rows, 0, Objectives())
+        assert np.isfinite(reached).all() if counts else np.isnan(reached).all()
+    monkeypatch.setattr(evidence._Rival, "noise", 0.0)
+    assert choose_input_warping(_rows(X, np.round(y)), seed=0) is None
 
 
 def test_no_time_is_spent_where_nothing_is_skewed(monkeypatch: pytest.MonkeyPatch) -> None:
