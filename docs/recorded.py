@@ -355,13 +355,14 @@ def panel_parts() -> str:
     for dataset in dict.fromkeys(dataset for dataset, *_ in scores["log_density"]):
         row = [dataset]
         for metric, found in scores.items():
+            digits = 0 if metric == "crps" else 2
             whole = {k: v for (d, m, k), v in found.items() if (d, m) == (dataset, "default")}
             row.append(f"{np.mean(list(whole.values())):.3g}")
             for part in _PARTS:
-                lost = [found[dataset, part, k] - value for k, value in whole.items()]
+                lost = np.array([found[dataset, part, k] for k in whole]) - list(whole.values())
                 if metric == "crps":  # in the units of the set
-                    lost = [100.0 * each / value for each, value in zip(lost, whole.values())]
-                row.append(_with_error(lost) if metric == "log_density" else _with_error(lost, 0))
+                    lost *= 100.0 / np.array(list(whole.values()))
+                row.append(_with_error(lost.tolist(), digits))
         rows.append(row)
     header = ["log density", *_PARTS.values(), "CRPS", *(f"{part}, %" for part in _PARTS.values())]
     return _table(["data set", *header], rows)

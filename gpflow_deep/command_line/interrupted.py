@@ -6,14 +6,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .signals import Ended
+from .signals import telling_at_the_end
 
 __all__ = ["checkpoints_of", "given_options", "going_on_later"]
 
@@ -111,23 +111,21 @@ def checkpoints_of(
                 path.rmdir()
 
 
-@contextmanager
-def going_on_later(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def going_on_later(folder: Path, tell: Callable[[str], None]) -> AbstractContextManager[None]:
     """
     After Ctrl-C or a signal, say what becomes of the work.
 
     :param folder: of the checkpoints of a fit.
     :param tell: takes a line for the user.
     """
-    try:
-        yield
-    except (KeyboardInterrupt, Ended):
-        with suppress(OSError):  # the terminal may be gone
-            if any(map(_has_checkpoints, folder.glob("*"))):
-                tell("\nInterrupted. The same command goes on from the last checkpoint.")
-            else:
-                tell("\nInterrupted before the first checkpoint. The same command begins anew.")
-        raise
+
+    def told() -> None:
+        if any(map(_has_checkpoints, folder.glob("*"))):
+            tell("\nInterrupted. The same command goes on from the last checkpoint.")
+        else:
+            tell("\nInterrupted before the first checkpoint. The same command begins anew.")
+
+    return telling_at_the_end(told)
 
 
 def _differences(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["Ended", "ended_by_signals"]
+__all__ = ["Ended", "ended_by_signals", "telling_at_the_end"]
 
 #: Those that by themselves would end the process on the spot; Windows has not both.
 _NAMES = ("SIGTERM", "SIGHUP")
@@ -18,6 +18,21 @@ _AT_ONCE = 1.0  # seconds: `timeout` and terminals send a signal twice, which mu
 
 class Ended(SystemExit):
     """A signal came; the code is the shell's for it."""
+
+
+@contextmanager
+def telling_at_the_end(tell: Callable[[], None]) -> Iterator[None]:
+    """
+    After Ctrl-C or a signal, say what becomes of the work.
+
+    :param tell: says it.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Ended):
+        with suppress(OSError):  # the terminal may be gone
+            tell()
+        raise
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import click
 from gpflow_deep.numerics.quiet import import_tensorflow
 from gpflow_deep.presets import Preset, Settings, get
 
-from .signals import Ended
+from .signals import telling_at_the_end
 
 __all__ = ["benchmark", "report"]
 
@@ -156,20 +155,19 @@ def benchmark(
                 seed=seed,
                 settings=chosen,
             )
-        failed = run_all(
-            runs, output, jobs=jobs, scheduler=scheduler, progress=progress, echo=click.echo
-        )
-    except (KeyboardInterrupt, Ended):
-        with suppress(OSError):  # the terminal may be gone
-            click.echo(
-                "\nInterrupted. The same command goes on with what is not finished.", err=True
+        with telling_at_the_end(_tell_of_the_rest):
+            failed = run_all(
+                runs, output, jobs=jobs, scheduler=scheduler, progress=progress, echo=click.echo
             )
-        raise
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if failed:
         raise click.ClickException(f"{len(failed)} of {len(runs)} runs failed; see above.")
     click.echo(f"Results: {output}")
+
+
+def _tell_of_the_rest() -> None:
+    click.echo("\nInterrupted. The same command goes on with what is not finished.", err=True)
 
 
 def _preset(model: str) -> Preset:

@@ -19,9 +19,9 @@ from .evidence import condition, fit_exact
 from .rows import Mixture, Rows
 from .scaling import standardisation
 
-__all__ = ["CENTRES", "Warping", "choose_warping", "some_rows", "widths"]
+__all__ = ["Warping", "choose_warping", "some_rows", "warpings"]
 
-CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
+_CENTRES = (0.0, 0.1, 0.5, 0.9, 1.0)  # quantiles of the targets
 _STEEPNESS = (0.3, 1.0, 3.0, 10.0, 30.0)  # standard deviations of the targets, in widths
 # Where such a share of the targets is nearer than the least width, narrower ones follow, until few are.
 _MANY, _FEW, _NARROWER = 1 / 3, 0.05, 10.0**-0.5
@@ -129,7 +129,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     some = some._replace(X=(some.X - centre) / scale)
     limits = 2.0 * rows.Y.min() - rows.Y.max(), 2.0 * rows.Y.max() - rows.Y.min()
     candidates: list[Warping | None] = [None]
-    candidates += _warpings(some.Y, rows.rounding_variance(), *map(float, limits))
+    candidates += warpings(some.Y, rows.rounding_variance(), *map(float, limits))
     if len(candidates) == 1:
         return None
     model = unwarped = _fit(some, None, seed)
@@ -154,18 +154,23 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     return chosen
 
 
-def _warpings(Y: np.ndarray, rounding_variance: float, low: float, high: float) -> list[Warping]:
-    """Of rounded targets none so narrow that a single value stands apart from its neighbours."""
-    centres = sorted(set(np.quantile(Y, CENTRES).tolist()))
+def warpings(
+    Y: np.ndarray, rounding_variance: float = 0.0, low: float = -np.inf, high: float = np.inf
+) -> list[Warping]:
+    """
+    Those that are worth a try, for targets or an input: centres among the values, and widths. Of rounded
+    targets none so narrow that a single value stands apart from its neighbours.
+    """
+    centres = sorted(set(np.quantile(Y, _CENTRES).tolist()))
     return [
         Warping(a, width, low, high)
         for a in centres
-        for width in widths(Y, a)
+        for width in _widths(Y, a)
         if width**2 > 12.0 * rounding_variance
     ]
 
 
-def widths(Y: np.ndarray, centre: float) -> list[float]:
+def _widths(Y: np.ndarray, centre: float) -> list[float]:
     """
     The standard deviation of the targets over some numbers. Of sizes over more than three decades the largest
     alone decide it: where a third of the targets are nearer to the centre than the least width, narrower ones

@@ -81,16 +81,13 @@ def check_targets(Y: Any, likelihood: Likelihood, num_latent_gps: int, name: str
     """
     tensor = as_real_tensor(Y, name)
     columns = observation_dim(likelihood, num_latent_gps)
-    more = columns is None and isinstance(likelihood, ScalarLikelihood)
-    if (
-        more
-        and (tensor.shape[-1:].rank or 0)
-        and (tensor.shape[-1] or num_latent_gps) < num_latent_gps
-    ):
-        raise ValueError(
-            f"{name}: expected [N, {num_latent_gps}], or more columns, for {type(likelihood).__name__} of"
-            f" {num_latent_gps} latent functions, got {tensor.shape}."
-        )
+    if columns is None and isinstance(likelihood, ScalarLikelihood) and tensor.shape.rank:
+        found = tensor.shape[-1]
+        if found is not None and found < num_latent_gps:
+            raise ValueError(
+                f"{name}: expected [N, {num_latent_gps}], or more columns, for"
+                f" {type(likelihood).__name__} of {num_latent_gps} latent functions, got {tensor.shape}."
+            )
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] is None:
         tensor = tf.ensure_shape(tensor, tensor.shape[:-1].concatenate(columns))
     if columns is not None and tensor.shape.rank is not None and tensor.shape[-1] != columns:

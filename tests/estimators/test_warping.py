@@ -174,9 +174,9 @@ def test_widths_reach_the_least_of_targets_over_decades(
 ) -> None:
     y = factor * 10.0 ** np.random.default_rng(seed).uniform(0.0, decades, size=200)
     deviations = [y.std() / c for c in warping._STEEPNESS]
-    for centre in np.quantile(y, warping.CENTRES):
+    for centre in np.quantile(y, warping._CENTRES):
         away = np.abs(y - centre)
-        widths = warping.widths(y, centre)
+        widths = warping._widths(y, centre)
         assert widths[: len(deviations)] == deviations
         if np.mean(away < deviations[-1]) < 0.3:
             assert len(widths) == len(deviations)
@@ -197,7 +197,7 @@ def test_widths_reach_the_least_of_targets_over_decades(
 )
 def test_other_targets_have_the_same_few_widths(made: Any) -> None:
     y = made(np.random.default_rng(0))
-    assert warping.widths(y, y.min()) == [y.std() / c for c in warping._STEEPNESS]
+    assert warping._widths(y, y.min()) == [y.std() / c for c in warping._STEEPNESS]
 
 
 @pytest.mark.parametrize("kind", ["few decades", "negative and zeros", "both signs"])
