@@ -116,7 +116,7 @@ class Objectives:
         :param name: the same for models of one kernel, priors and numbers of columns alone.
         :param alike: whether all lengthscales have one value.
         """
-        key = *name, _compiled_rows(model)
+        key = *name, model.inputs.dtype, _compiled_rows(model)
         if key not in self._first:
             # Evaluations leave their values in the model that was compiled: nobody's.
             self._first[key] = Objective(copy.deepcopy(model))

@@ -16,7 +16,7 @@ from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, LINEAR
 
 from .calibration import Errors
-from .evidence import fit_constant
+from .constant import fit_constant
 from .fitted import FittedModel
 from .rows import Rows
 from .selection import LEAST, Candidate, Mixed

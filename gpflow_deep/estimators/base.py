@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,24 +16,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpflow_deep import presets
+from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
 
 from .ascent import Objectives
 from .averaged import AVERAGED, average
-from .calibration import left_out
 from .checkpoints import checkpoint_folder
+from .completing import given_all
 from .data import checked_data
-from .evidence import complete, fit_constant
 from .fitted import FittedModel, precision
 from .fitting import fit_family
 from .given import check_parameters, given_settings, given_steps
-from .input_warping import InputWarping
-from .labels import grow_label_forest
-from .limits import Limits, limits_of, warn_of_clipping
-from .linear import fit_linear
-from .logistic import fit_logistic, is_too_wide
+from .input_warping import InputWarping, choose_input_warping
+from .limits import Limits, called, limits_of, warn_of_clipping
+from .logistic import is_too_wide
 from .rivals import FEWEST_ROWS, alone, are_averaged, rivals
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
@@ -44,8 +42,8 @@ __all__ = ["DeepGPEstimator"]
 
 _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
-_AGAIN = 0.1  # of the time, for a linear member to take in the held-out rows
 _FARTHEST = 1e4  # standard deviations: further out, squares have no digits left for distances
+_Chosen = TypeVar("_Chosen")
 _MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
@@ -154,11 +152,15 @@ class DeepGPEstimator(BaseEstimator):
             self._find_limits(rows, classes)
             rows = self._within_limits(rows)
             train, held_out = self._split(rows, classes)
-            budget = Budget(self.time_limit)
+            budget, objectives = Budget(self.time_limit), Objectives()
             if not again:
-                self.warping_ = None if held_out is None else self._choose_warping(train, budget)
+                self.warping_ = None
+                if held_out is not None:
+                    self.warping_ = self._choose_warping(train, budget, objectives)
                 warped = train._replace(Y=self._warped(train.Y))
-                of_inputs = self._choose_input_warping(warped, budget)
+                of_inputs = self._choose_input_warping(
+                    warped, num_outputs if classes else None, budget, objectives
+                )
                 self.scaling_ = Scaling.fit(*warped, of_inputs)
                 if classes:
                     self.scaling_ = replace(self.scaling_, Y_mean=np.zeros(1), Y_scale=np.ones(1))
@@ -169,6 +171,7 @@ class DeepGPEstimator(BaseEstimator):
                     num_outputs,
                     self._rounding_variance(train),
                     budget,
+                    objectives,
                     folder,
                 )
 
@@ -212,13 +215,41 @@ class DeepGPEstimator(BaseEstimator):
                     f" {now}."
                 )
 
-    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
+    def _choose_warping(
+        self, train: Rows, budget: Budget, objectives: Objectives
+    ) -> Warping | None:
         """A scale for the targets on which they are more nearly Gaussian."""
         return None
 
-    def _choose_input_warping(self, train: Rows, budget: Budget) -> InputWarping | None:
+    def _choose_input_warping(
+        self, train: Rows, num_classes: int | None, budget: Budget, objectives: Objectives
+    ) -> InputWarping | None:
         """Scales for the inputs on which they are less skewed; targets as they are learned."""
-        return None
+        if not (self.warp and self.model == "auto"):
+            return None
+        choose = partial(choose_input_warping, num_classes=num_classes)
+        warping = self._chosen(choose, train, budget, objectives)
+        if warping is not None:
+            names = getattr(self, "feature_names_in_", None)
+            told = (called(d, names) for d in warping.columns)
+            self._tell(f"inputs: less skewed on another scale, and learned so: {', '.join(told)}.")
+        return warping
+
+    def _chosen(
+        self,
+        choose: Callable[..., _Chosen | None],
+        train: Rows,
+        budget: Budget,
+        objectives: Objectives,
+    ) -> _Chosen | None:
+        """A choice by an exact GP of some rows, in the time of the fit."""
+        started = perf_counter()
+        try:
+            return choose(train, self.random_seed_, self.time_limit, objectives=objectives)
+        except FactorisationError:  # as of a member that fails, the others can do without
+            return None
+        finally:
+            budget.spend(perf_counter() - started)
 
     def _warped(self, Y: np.ndarray) -> np.ndarray:
         return Y if self.warping_ is None else self.warping_.forward(Y)
@@ -237,6 +268,7 @@ class DeepGPEstimator(BaseEstimator):
         num_outputs: int,
         rounding: float,
         budget: Budget,
+        objectives: Objectives,
         folder: Path | None,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
@@ -252,7 +284,6 @@ class DeepGPEstimator(BaseEstimator):
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         of_labels: ExactGP | None = None
-        objectives = Objectives()
         everything = held_out and distinct_rows(
             *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
         )
@@ -302,7 +333,15 @@ class DeepGPEstimator(BaseEstimator):
             if everything is not None and name in of_all:
                 # Here, so that the others have what time this leaves.
                 started = perf_counter()
-                completed[name] = self._given(everything, len(train.X), fitted)
+                completed[name] = given_all(
+                    fitted,
+                    everything,
+                    len(train.X),
+                    self.random_seed_,
+                    self.time_limit,
+                    classes=classes,
+                    forest=self.model == "auto",
+                )
                 budget.spend(perf_counter() - started)
             return fitted
 
@@ -334,41 +373,6 @@ class DeepGPEstimator(BaseEstimator):
         self.members_, self.weights_, tried_families = chosen
         self.members_ = [completed.get(member.name, member) for member in self.members_]
         self.report_ = [asdict(candidate) for candidate in tried_families]
-
-    def _given(self, rows: Rows, trained_on: int, member: FittedModel) -> FittedModel:
-        """An exact GP takes in held-out rows without more training, a linear model in no time."""
-        known = int(member.report["rows"])
-        if member.name == LINEAR:
-            limit = None if self.time_limit is None else _AGAIN * self.time_limit
-            if not self._is_classifier():
-                linear = fit_linear(rows, member.settings, self.random_seed_, limit)
-                return replace(member, model=linear[0], errors=linear[1])
-            model = copy.deepcopy(member.model)
-            fit_logistic(model, rows, member.num_outputs, self.random_seed_, limit)
-            return replace(member, model=model)
-        # A forest of these may take as long as the whole fit before.
-        seconds = None if self.time_limit is None else member.report["seconds"]
-        if member.name == CONSTANT:
-            most = known if known < trained_on else None
-            grows = self.model == "auto"
-            constant = fit_constant(rows, member.settings, self.random_seed_, most, seconds, grows)
-            return replace(member, model=constant[0], errors=constant[1])
-        if known < trained_on:  # and other rows would be no more
-            return member
-        model, errors = complete(
-            member.name,
-            member.model,
-            member.errors,
-            rows,
-            member.settings,
-            self.random_seed_,
-            seconds,
-        )
-        labels = member.labels
-        if labels is not None and labels.forest is not None:
-            forest = grow_label_forest(left_out(model), labels.link, self.random_seed_, seconds)
-            labels = labels._replace(forest=forest)
-        return replace(member, model=model, errors=errors, labels=labels)
 
     def _settings(
         self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float

@@ -11,7 +11,7 @@ from gpflow_deep import metrics
 from gpflow_deep.presets.exact import ExactGP
 
 from .error_forest import ErrorForest
-from .rows import Mixture, Predicted, Rows
+from .rows import Mixture, Predicted, Rows, mean_and_error
 from .tails import Tails
 from .trees import NoTimeError, deadline_in
 
@@ -137,14 +137,14 @@ def calibrate(
             known.take(rows), **kind._asdict(), seed=seed, deadline=deadline
         )
         gains = densities - usual[rows]
-        return _Tried(*_mean_and_error(gains, known.weights[rows]), kind, forest, gains)
+        return _Tried(*mean_and_error(gains, known.weights[rows]), kind, forest, gains)
 
     tried: list[_Tried] = []
     with suppress(NoTimeError):
         tried.append(grow(_Kind(False, _LEAF), some))
         if np.ptp(known.means) > _CONSTANT:
             beside = grow(_Kind(True, _LEAF), some)
-            gain, error = _mean_and_error(beside.gains - tried[0].gains, known.weights[some])
+            gain, error = mean_and_error(beside.gains - tried[0].gains, known.weights[some])
             if gain > _ERRORS_OF_PREDICTIONS * error:
                 tried.append(beside)
         tried.append(grow(max(tried).kind._replace(leaf=_LARGER_LEAF), some))
@@ -154,15 +154,6 @@ def calibrate(
         return tails
     best = max(tried)
     return best.forest if best.gain > best.error else tails
-
-
-def _mean_and_error(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Of those that are there, the weighted mean and its standard error."""
-    there = ~np.isnan(values)
-    values, weights = values[there], weights[there]
-    mean = float(np.average(values, weights=weights))
-    squares = np.average(np.square(values - mean), weights=weights)
-    return mean, float(np.sqrt(squares / len(values)))
 
 
 def _scale(model: ExactGP, factor: float) -> float:

@@ -11,21 +11,17 @@ from operator import attrgetter
 import gpflow
 import numpy as np
 
-from gpflow_deep.presets import Settings, get, recommended
+from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP, let_inputs_go
-from gpflow_deep.presets.registry import CONSTANT
 
 from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives, Start, maximise
 from .calibration import Errors, calibrate, calibrated_log_density, left_out, predicted
-from .error_forest import ErrorForest
 from .few_rows import are_few, each_left_out
 from .rows import Predicted, Rows
 
 __all__ = [
-    "complete",
     "condition",
     "first_ascent",
-    "fit_constant",
     "fit_exact",
     "most_rows",
     "named_objectives",
@@ -218,22 +214,23 @@ def fit_exact(
     return best, settings, errors
 
 
-def first_ascent(rows: Rows, seed: int, objectives: Objectives) -> np.ndarray:
+def first_ascent(
+    rows: Rows, settings: Settings, seed: int, objectives: Objectives
+) -> tuple[ExactGP, np.ndarray]:
     """
-    What some iterations from the usual start reach, in about a second: the evidence, and the log density of
-    rows predicted from the others, a row, [2]. To compare rows that differ in the scales of their inputs. NaN
-    where rounded targets are named, with less noise than rounding makes, which tells nothing of inputs.
+    The GP that some iterations from the usual start lead to, in about a second, and what they reach: the
+    evidence, and the log density of rows predicted from the others, a row, [2]. To compare rows that differ
+    in the scales of their inputs.
 
     :param rows: standardised.
+    :param settings: of the exact GP, with the kernel.
     :param seed: of the model.
-    :param objectives: of other such ascents.
+    :param objectives: of other fits to the same data.
     """
-    settings = replace(recommended("gp", *rows.X.shape), kernel=_KERNELS[0])
     named = named_objectives(objectives, "gp", settings)
     rival = _Rival.of(_model("gp", rows, settings, seed), settings, named)
     rival.climb_from(START, np.inf, 1.0)
-    reached = np.array([-rival.reached, rival.leave_one_out()])
-    return reached if rival.noise >= rows.rounding_variance() else np.full(2, np.nan)
+    return rival.model, np.array([-rival.reached, rival.leave_one_out()])
 
 
 def named_objectives(
@@ -251,33 +248,6 @@ def named_objectives(
     return lambda model: objectives.of(
         model, name, structure, type(model.kernel.lengthscales.prior).__name__, alike=alike
     )
-
-
-def complete(
-    name: str,
-    model: ExactGP,
-    errors: Errors | None,
-    rows: Rows,
-    settings: Settings,
-    seed: int,
-    seconds: float | None = None,
-) -> tuple[ExactGP, Errors | None]:
-    """
-    The same GP given all rows, some of which it was not fitted to. A forest of its errors is grown again: it
-    knows where targets lie from the predictions of the GP that it was grown beside, and these change.
-
-    :param name: of the preset.
-    :param model: fitted to some of the rows.
-    :param errors: of its predictions.
-    :param rows: standardised.
-    :param settings: that it was built with.
-    :param seed: of the draw of rows, and of the forest.
-    :param seconds: that its fit was given.
-    """
-    whole = condition(name, model, rows, settings, seed)
-    if isinstance(errors, ErrorForest):
-        errors = calibrate(whole, each_left_out(whole, seed, seconds), seed=seed)
-    return whole, errors
 
 
 def _without_idle_inputs(rival: _Rival, seconds: float, longer: float) -> _Rival:
@@ -337,30 +307,6 @@ def _leading(rivals: Sequence[_Rival]) -> list[_Rival]:
     return leading
 
 
-def fit_constant(
-    rows: Rows,
-    settings: Settings,
-    seed: int,
-    most: int | None = None,
-    seconds: float | None = None,
-    forest: bool = True,
-) -> tuple[ExactGP, Errors]:
-    """
-    A constant, and what errors of it are like.
-
-    :param rows: standardised.
-    :param settings: name the floor of the noise.
-    :param seed: of the draws of rows.
-    :param most: how many rows, drawn at random, the errors are of; all by default.
-    :param seconds: for these.
-    :param forest: whether they may be described by the inputs.
-    """
-    model = _model(CONSTANT, rows, settings, seed)
-    some = np.random.default_rng(seed).permutation(len(rows.X))[:most]
-    known = predicted(model, rows.take(some))
-    return model, calibrate(model, known, seed=seed, forest=forest, seconds=seconds)
-
-
 def most_rows(seconds: float | None) -> int:
     """That a GP fitted in so many seconds predicts from."""
     return _MOST_ROWS if seconds is None or seconds > _VERY_SHORT else _MOST_ROWS // 2
@@ -397,9 +343,6 @@ def _leave_one_out(model: ExactGP) -> float:
 
 
 def _model(name: str, rows: Rows, settings: Settings, seed: int) -> ExactGP:
-    if name == CONSTANT:
-        X, Y = (np.average(a, axis=0, weights=rows.weights)[None] for a in (rows.X, rows.Y))
-        rows = Rows(X, Y, np.sum(rows.weights, keepdims=True))
     model: ExactGP = get(name).build(rows.X, rows.Y, settings, seed)
     model.weights.assign(rows.weights)
     return model

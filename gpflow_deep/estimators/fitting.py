@@ -20,7 +20,8 @@ from gpflow_deep.presets.settings import CLASSES
 
 from .ascent import Objectives
 from .calibration import Errors, left_out
-from .evidence import fit_constant, fit_exact, most_rows, named_objectives
+from .constant import fit_constant
+from .evidence import fit_exact, most_rows, named_objectives
 from .few_rows import SECONDS_OF_PARTS, left_out_by_parts
 from .fitted import FittedModel
 from .labels import Labels, grow_label_forest, link_of, own_log_probabilities
@@ -121,7 +122,9 @@ def fit_family(
             link = link_of(apart, seconds)
             grown = grow_label_forest(known, link, seed, seconds) if forest else None
             labels = Labels(link, grown)
-            if held_out is None:  # there is nothing else to judge by
+            if held_out is None and len(known.X) == len(
+                train.X
+            ):  # there is nothing else to judge by
                 own_rows = own_log_probabilities(apart, link, train, seed)
         report = {"rows": int(model.inputs.shape[0])}
     elif name == LINEAR and settings.likelihood == "gaussian":

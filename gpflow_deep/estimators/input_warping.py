@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import kurtosis, skew
 
+from gpflow_deep.presets import recommended
+
 from .ascent import Objectives
-from .evidence import first_ascent
-from .rows import Rows
+from .calibration import left_out
+from .evidence import first_ascent, named_objectives
+from .few_rows import SECONDS_OF_PARTS, left_out_by_parts
+from .labels import link_of, own_log_probabilities
+from .rows import Rows, mean_and_error
 from .scaling import Scaling, standardisation
 from .warping import Warping, some_rows, warpings
 
@@ -19,6 +25,8 @@ __all__ = ["InputWarping", "choose_input_warping", "towards_normal"]
 _SKEWED, _LONG_TAILED = 1.0, 3.0  # skewness and excess kurtosis of a column that is worth a try
 _LEAST_GAIN = 0.05  # nats a row; less was as often a loss on other rows
 _BY_CHANCE = 10.0  # nats in all, which of few rows are more a row
+_KERNEL = "matern52"  # that fits begin with: one compilation does for both
+_PARTS = 2  # as those by which links are learned
 _FEWEST_ROWS = 30  # that tell scales apart
 _ENOUGH_ROWS = 10_000  # for a column's shape: of a million, trying 26 scales takes a second
 
@@ -85,15 +93,21 @@ def _normality(x: np.ndarray, warping: Warping | None) -> float:
 
 
 def choose_input_warping(
-    rows: Rows, seed: int, seconds: float | None = None
+    rows: Rows,
+    seed: int,
+    seconds: float | None = None,
+    *,
+    num_classes: int | None = None,
+    objectives: Objectives | None = None,
 ) -> InputWarping | None:
     """
-    That of skewed inputs, if with it an exact GP of some rows has clearly more evidence, and predicts rows
-    better from the others: evidence alone takes what names rows that come again. Of few rows there is none.
+    That of skewed inputs, if an exact GP of some rows is clearly better with it. Of few rows there is none.
 
     :param rows: in the units of the data.
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
+    :param num_classes: of targets that are classes.
+    :param objectives: of other exact GPs of this data.
     """
     if len(rows.X) < _FEWEST_ROWS:
         return None
@@ -101,16 +115,62 @@ def choose_input_warping(
     warping = towards_normal(scaling.inputs(rows.X), rows.weights)
     if warping is None:
         return None
-    some, objectives = some_rows(rows, seed, seconds), Objectives()
+    some, objectives = some_rows(rows, seed, seconds), objectives or Objectives()
     plain = scaling.inputs(some.X)
-    reached = [
-        first_ascent(_standardised(some._replace(X=X)), seed, objectives)
-        for X in (plain, warping.forward(plain))
-    ]
-    gain = max(_LEAST_GAIN, _BY_CHANCE / len(some.X))
-    return warping if (reached[1] - reached[0] > gain).all() else None
+    plainly, warped = (some._replace(X=X) for X in (plain, warping.forward(plain)))
+    if num_classes is None:
+        better = _is_better(plainly, warped, seed, objectives)
+    else:
+        better = _tells_classes(plainly, warped, num_classes, seed, seconds, objectives)
+    return warping if better else None
 
 
-def _standardised(rows: Rows) -> Rows:
-    scaling = Scaling.fit(*rows)
-    return rows._replace(X=scaling.inputs(rows.X), Y=scaling.targets(rows.Y))
+def _is_better(plainly: Rows, warped: Rows, seed: int, objectives: Objectives) -> bool:
+    """
+    Whether the GP has more evidence, and predicts rows better from the others: evidence alone takes what
+    names rows that come again. Rounded targets that are named, with less noise than rounding makes, tell
+    nothing of inputs.
+    """
+    reached = []
+    for rows in (plainly, warped):
+        scaling = Scaling.fit(*rows)
+        rows = rows._replace(X=scaling.inputs(rows.X), Y=scaling.targets(rows.Y))
+        settings = replace(recommended("gp", *rows.X.shape), kernel=_KERNEL)
+        model, found = first_ascent(rows, settings, seed, objectives)
+        if float(model.likelihood.variance.numpy()) < rows.rounding_variance():
+            return False
+        reached.append(found)
+    gain = max(_LEAST_GAIN, _BY_CHANCE / len(plainly.X))
+    return bool((reached[1] - reached[0] > gain).all())
+
+
+def _tells_classes(
+    plainly: Rows,
+    warped: Rows,
+    num_classes: int,
+    seed: int,
+    seconds: float | None,
+    objectives: Objectives,
+) -> bool:
+    """
+    Whether probabilities by a GP of the labels are better for rows left out by more than a standard error,
+    both where its hyperparameters know their labels and where they do not: of few rows the former may be so
+    by heart, and the latter are told by half as many.
+    """
+    if seconds is not None and seconds < SECONDS_OF_PARTS:
+        return False
+    likelihood = "bernoulli" if num_classes == 2 else "softmax"
+    settings = recommended("gp", *plainly.X.shape, likelihood=likelihood)
+    settings = replace(settings, num_classes=num_classes, kernel=_KERNEL)
+    named = named_objectives(objectives, "gp", settings)
+    found = []
+    for rows in (plainly, warped):
+        rows = rows._replace(X=Scaling.fit(*rows).inputs(rows.X))
+        model, _ = first_ascent(rows, settings, seed, objectives)
+        own = left_out(model)
+        apart = left_out_by_parts(model, own, _PARTS, seed, seconds, named)
+        found.append(
+            [own_log_probabilities(known, link_of(known), rows, seed) for known in (own, apart)]
+        )
+    gains = np.subtract(found[1], found[0])
+    return all(np.greater(*mean_and_error(gain, plainly.weights)) for gain in gains)

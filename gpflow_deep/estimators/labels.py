@@ -223,18 +223,15 @@ def link_of(known: Predicted, seconds: float | None = None) -> Link:
     return Link.of(known.means, known.variances, _codes(known), known.weights, seconds)
 
 
-def own_log_probabilities(known: Predicted, link: Link, rows: Rows, seed: int) -> np.ndarray | None:
+def own_log_probabilities(known: Predicted, link: Link, rows: Rows, seed: int) -> np.ndarray:
     """
-    Log probabilities of the rows' own classes [N], in the order of the rows; nothing where there are others
-    than those predicted.
+    Log probabilities of the rows' own classes [N], in the order of the rows.
 
     :param known: labels, each predicted from the others.
     :param link: from their values to probabilities.
-    :param rows: to find among them.
+    :param rows: the same, in an order of their own.
     :param seed: of draws of the functions.
     """
-    if len(known.X) != len(rows.X):
-        return None
     codes = _codes(known)
     variances = np.broadcast_to(known.variances, known.means.shape)
     probabilities = Labels(link, None).probabilities(known.X, known.means, variances, seed % 2**16)

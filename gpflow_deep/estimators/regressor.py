@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -14,14 +13,12 @@ from sklearn.utils import check_random_state
 
 from gpflow_deep import metrics
 from gpflow_deep.metrics.arrays import finite_array, probability_array
-from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.validation import check_positive_integer
 
+from .ascent import Objectives
 from .base import DeepGPEstimator
 from .data import check_unmasked, checked_data, checked_weights
 from .fitted import FittedModel
-from .input_warping import InputWarping, choose_input_warping
-from .limits import called
 from .rows import Mixture, Rows
 from .selection import Budget
 from .tails import Tails
@@ -31,7 +28,6 @@ __all__ = ["DeepGPRegressor"]
 
 _ROWS = 1000  # whose components are there at a time
 _TINY = np.finfo(np.float64).tiny
-_Chosen = TypeVar("_Chosen")
 _SEEDED = threading.Lock()  # threads share TensorFlow's generator: one seeds it and draws at a time
 
 
@@ -271,39 +267,19 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         mixture = self.scaling_.mixture(*self._mixture("predict_y_mixture", inputs))
         return mixture if self.warping_ is None else self.warping_.mixture(*mixture)
 
-    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
+    def _choose_warping(
+        self, train: Rows, budget: Budget, objectives: Objectives
+    ) -> Warping | None:
         one_column = train.Y.shape[1] == 1  # components of several have no covariances
         if (
             not (self.warp and one_column and self.model == "auto")
             or self._likelihood() != "gaussian"
         ):
             return None
-        warping = self._chosen(choose_warping, train, budget)
+        warping = self._chosen(choose_warping, train, budget, objectives)
         if warping is not None:
             self._tell(f"target: more nearly Gaussian as {warping.formula()}, and learned so.")
         return warping
-
-    def _choose_input_warping(self, train: Rows, budget: Budget) -> InputWarping | None:
-        if not (self.warp and self.model == "auto"):
-            return None
-        warping = self._chosen(choose_input_warping, train, budget)
-        if warping is not None:
-            names = getattr(self, "feature_names_in_", None)
-            told = (called(d, names) for d in warping.columns)
-            self._tell(f"inputs: less skewed on another scale, and learned so: {', '.join(told)}.")
-        return warping
-
-    def _chosen(
-        self, choose: Callable[..., _Chosen | None], train: Rows, budget: Budget
-    ) -> _Chosen | None:
-        """A choice by an exact GP of some rows, in the time of the fit."""
-        started = time.perf_counter()
-        try:
-            return choose(train, self.random_seed_, self.time_limit)
-        except FactorisationError:  # as of a member that fails, the others can do without
-            return None
-        finally:
-            budget.spend(time.perf_counter() - started)
 
     def _covariance(self, inputs: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Of observations over the rows; the diagonal is known."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out"]
+__all__ = ["Mixture", "Predicted", "Rows", "distinct_rows", "folds", "hold_out", "mean_and_error"]
 
 _FEW_VALUES = 0.1  # of as many rows
 _MOST_OBSERVATIONS = 10**7  # to draw from one by one
@@ -200,3 +200,12 @@ def folds(rows: Rows, number: int, seed: int, classes: bool = False) -> np.ndarr
     part = np.empty(len(order), int)
     part[order[np.argsort(rows.Y[order, 0], kind="stable")]] = number_of_each
     return part
+
+
+def mean_and_error(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Of those that are there, the weighted mean and its standard error."""
+    there = ~np.isnan(values)
+    values, weights = values[there], weights[there]
+    mean = float(np.average(values, weights=weights))
+    squares = np.average(np.square(values - mean), weights=weights)
+    return mean, float(np.sqrt(squares / len(values)))

@@ -14,6 +14,7 @@ from gpflow_deep import metrics
 from gpflow_deep.presets import recommended
 from gpflow_deep.presets.exact import ExactGP
 
+from .ascent import Objectives
 from .calibration import left_out
 from .evidence import condition, fit_exact
 from .rows import Mixture, Rows
@@ -113,7 +114,13 @@ class Warping(NamedTuple):
         return mean, np.maximum(variance, least), weights
 
 
-def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warping | None:
+def choose_warping(
+    rows: Rows,
+    seed: int,
+    seconds: float | None = None,
+    *,
+    objectives: Objectives | None = None,
+) -> Warping | None:
     """
     The warping under which an exact GP of some rows has the most evidence, the slope's logarithms added, if
     that is clearly more than without one (warped GPs, Snelson et al. 2004): for fixed hyperparameters the
@@ -123,8 +130,9 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     :param rows: with one column of targets, in the units of the data.
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
+    :param objectives: of other exact GPs of this data.
     """
-    some = some_rows(rows, seed, seconds)
+    some, objectives = some_rows(rows, seed, seconds), objectives or Objectives()
     centre, scale = standardisation(some.X, some.weights)
     some = some._replace(X=(some.X - centre) / scale)
     limits = 2.0 * rows.Y.min() - rows.Y.max(), 2.0 * rows.Y.max() - rows.Y.min()
@@ -132,7 +140,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     candidates += warpings(some.Y, rows.rounding_variance(), *map(float, limits))
     if len(candidates) == 1:
         return None
-    model = unwarped = _fit(some, None, seed)
+    model = unwarped = _fit(some, None, seed, objectives)
     scores = _evidence(model, some, candidates)
     plain = scores[0]
     best = int(np.argmax(scores))
@@ -140,7 +148,7 @@ def choose_warping(rows: Rows, seed: int, seconds: float | None = None) -> Warpi
     for _ in range(_REFITS):
         if candidates[best] is None or gain < _LEAST_GAIN / 2:
             return None
-        model = _fit(some, candidates[best], seed)
+        model = _fit(some, candidates[best], seed, objectives)
         scores = _evidence(model, some, candidates)
         before, best = best, int(np.argmax(scores))
         gain = scores[best] - plain
@@ -193,12 +201,14 @@ def some_rows(rows: Rows, seed: int, seconds: float | None = None) -> Rows:
     return rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
 
 
-def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:
+def _fit(
+    rows: Rows, warping: Warping | None, seed: int, objectives: Objectives | None = None
+) -> ExactGP:
     """An exact GP of standardised warped targets. By iterations: a fit taken up again must find the same."""
     W, _ = _standardised(rows, warping)
     settings = replace(recommended("gp", *rows.X.shape), kernel="matern52")
     rows = rows._replace(Y=W)
-    model, settings, _ = fit_exact("gp", rows, settings, seed, forest=False)
+    model, settings, _ = fit_exact("gp", rows, settings, seed, forest=False, objectives=objectives)
     return condition("gp", model, rows, settings, seed)  # which has the rows in their order
 
 

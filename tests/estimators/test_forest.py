@@ -17,8 +17,10 @@ from gpflow_deep import metrics
 from gpflow_deep.estimators import DeepGPRegressor, base, load
 from gpflow_deep.estimators import error_forest as forest_module
 from gpflow_deep.estimators.calibration import calibrate, left_out, predicted
+from gpflow_deep.estimators.completing import complete
+from gpflow_deep.estimators.constant import fit_constant
 from gpflow_deep.estimators.error_forest import ErrorForest
-from gpflow_deep.estimators.evidence import complete, fit_constant, fit_exact
+from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.rows import Predicted, Rows
 from gpflow_deep.estimators.tails import Tails
 from gpflow_deep.presets import get, recommended

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import kurtosis, norm, skew
 
-from gpflow_deep.estimators import DeepGPRegressor, base, evidence, input_warping, load
-from gpflow_deep.estimators import regressor as regressor_module
-from gpflow_deep.estimators.ascent import Objectives
+from gpflow_deep.estimators import (
+    DeepGPClassifier,
+    DeepGPRegressor,
+    ascent,
+    base,
+    input_warping,
+    load,
+)
 from gpflow_deep.estimators.input_warping import (
     InputWarping,
     choose_input_warping,
@@ -126,7 +134,9 @@ def test_of_few_rows_it_takes_a_larger_gain(monkeypatch: pytest.MonkeyPatch) -> 
     for number in (50, 400):
         for gain in (0.04, 0.06, 0.19, 0.21):
             reached = iter([np.zeros(2), np.array([gain, 1.0])])
-            monkeypatch.setattr(input_warping, "first_ascent", lambda *_, r=reached: next(r))
+            monkeypatch.setattr(
+                input_warping, "first_ascent", lambda *_, r=reached: (_noisy(1.0), next(r))
+            )
             found = choose_input_warping(_rows(X[:number], y[:number]), seed=0)
             gains[number, gain] = found is not None
     assert [gain for gain, taken in gains.items() if taken] == [
@@ -135,20 +145,91 @@ def test_of_few_rows_it_takes_a_larger_gain(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+def _noisy(variance: float) -> Any:
+    """What there is of a GP that has such noise."""
+    return SimpleNamespace(likelihood=SimpleNamespace(variance=tf.constant(variance)))
+
+
 def test_targets_that_are_named_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers that come again, with less noise than rounding makes."""
     X, y = _data(100)
     for targets, noise, counts in (
-        (y, 0.0, True),
-        (np.round(y), 0.0, False),
+        (y, 1e-9, True),
+        (np.round(y), 1e-9, False),
         (np.round(y), 0.5, True),
     ):
-        monkeypatch.setattr(evidence._Rival, "noise", noise)
-        rows = Rows(_standardised(X[:, :3]), _standardised(targets[:, None]), np.ones(100))
-        reached = evidence.first_ascent(rows, 0, Objectives())
-        assert np.isfinite(reached).all() if counts else np.isnan(reached).all()
-    monkeypatch.setattr(evidence._Rival, "noise", 0.0)
-    assert choose_input_warping(_rows(X, np.round(y)), seed=0) is None
+        reached = iter([np.zeros(2), np.ones(2)])
+        monkeypatch.setattr(
+            input_warping, "first_ascent", lambda *_, n=noise, r=reached: (_noisy(n), next(r))
+        )
+        assert (choose_input_warping(_rows(X, targets), seed=0) is not None) == counts
+
+
+def _labels(num_rows: int, num_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Classes of equal frequency by the smooth function, those of a tenth of the rows at random."""
+    X, f = _data(num_rows, seed)
+    rng = np.random.default_rng(200 + seed)
+    y = np.digitize(f, np.quantile(f, np.arange(1, num_classes) / num_classes))
+    return X, np.where(
+        rng.uniform(size=num_rows) < 0.1, rng.integers(num_classes, size=num_rows), y
+    )
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_classes_take_it_where_probabilities_are_better(num_classes: int) -> None:
+    def taken(X: np.ndarray, y: np.ndarray, **options: Any) -> bool:
+        found = choose_input_warping(_rows(X, y), seed=0, num_classes=num_classes, **options)
+        return found is not None
+
+    X, y = _labels(400, num_classes)
+    assert taken(X, y) and taken(X, y, seconds=10.0)
+    assert not taken(X, y, seconds=4.0)  # there is no time for the second opinion
+    assert not taken(X[:29], y[:29])
+    others = np.column_stack([X[:, 2:], np.random.default_rng(0).normal(size=400)])
+    assert not taken(others, y)
+    by_chance = np.random.default_rng(0).integers(num_classes, size=400)
+    assert not taken(X, by_chance)
+    linear = (X[:, 0] + X[:, 1] > np.median(X[:, 0] + X[:, 1])).astype(float)
+    assert not taken(X, linear)
+
+
+def test_both_opinions_have_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a standard error, by the hyperparameters of all rows and by those of the others."""
+    X, y = _labels(100, 2)
+    gains = np.where(np.arange(100) % 2, 1.0, -1.0)  # of a standard error of 0.1
+    for own, apart, expected in (
+        *((0.15, 0.15, True), (0.15, 0.05, False)),
+        *((0.05, 0.15, False), (-0.15, 0.15, False), (0.5, -0.5, False)),
+    ):
+        found = iter([np.zeros(100), np.zeros(100), gains + own, gains + apart])
+        monkeypatch.setattr(input_warping, "own_log_probabilities", lambda *_, f=found: next(f))
+        taken = choose_input_warping(_rows(X, y), seed=0, num_classes=2) is not None
+        assert taken == expected, (own, apart)
+
+
+def test_rows_of_one_class_alone_tell_nothing() -> None:
+    X, _ = _labels(100, 3)
+    assert choose_input_warping(_rows(X, np.ones(100)), seed=0, num_classes=3) is None
+
+
+def test_a_choice_and_a_fit_have_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the precision of the choice, which is that of GPflow."""
+    compilations: list[int] = []
+    compile_ = ascent.Objective._compile
+    monkeypatch.setattr(
+        ascent.Objective, "_compile", lambda self: compilations.append(0) or compile_(self)
+    )
+    monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
+
+    def number(make: Callable[..., Any], data: Any, **options: Any) -> int:
+        compilations.clear()
+        make(steps=2, num_inducing=5, random_state=0, kernel="matern52", **options).fit(*data)
+        return len(compilations)
+
+    for make, data in ((DeepGPRegressor, _data(300)), (DeepGPClassifier, _labels(300, 2))):
+        without = number(make, data, warp=False)
+        assert number(make, data) == without > 0
+    assert number(DeepGPClassifier, _labels(300, 2), float="float32") == 2 * without
 
 
 def test_no_time_is_spent_where_nothing_is_skewed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +261,26 @@ def fits() -> tuple[DeepGPRegressor, DeepGPRegressor]:
     return with_it, without
 
 
+def test_classes_are_better_than_without(tmp_path: Path) -> None:
+    (X, y), (test_X, test_y) = _labels(300, 3), _labels(500, 3, seed=1)
+    options: dict[str, Any] = dict(steps=30, num_inducing=20, random_state=0, kernel="rbf")
+    losses, columns = {}, {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
+        for warp in (True, False):
+            fitted = DeepGPClassifier(warp=warp, **options).fit(X, y)
+            columns[warp] = fitted.scaling_.X_warping
+            losses[warp] = -np.mean(fitted.log_density(test_X, test_y))
+            fitted.save(tmp_path / f"{warp}")
+            loaded = load(tmp_path / f"{warp}")
+            np.testing.assert_array_equal(
+                loaded.predict_proba(test_X[:9]), fitted.predict_proba(test_X[:9])
+            )
+    assert columns[False] is None
+    np.testing.assert_array_equal(columns[True].columns, [0, 1])
+    assert losses[True] < losses[False] - 0.05
+
+
 def test_it_is_better_than_without(fits: tuple[DeepGPRegressor, DeepGPRegressor]) -> None:
     test = _data(300, seed=1)
     with_it, without = fits
@@ -209,10 +310,10 @@ def test_it_is_saved(fits: tuple[DeepGPRegressor, DeepGPRegressor], tmp_path: Pa
 
 
 def test_a_failure_leaves_the_inputs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any) -> None:
+    def failing(*_: Any, **__: Any) -> None:
         raise FactorisationError("failed")
 
-    monkeypatch.setattr(regressor_module, "choose_input_warping", failing)
+    monkeypatch.setattr(base, "choose_input_warping", failing)
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("gp",), "svgp"))
     fitted = DeepGPRegressor(steps=2, num_inducing=5, random_state=0).fit(*_data(300))
     assert fitted.scaling_.X_warping is None
