@@ -27,6 +27,7 @@ _LEAST_GAIN = 0.05  # nats a row; less was as often a loss on other rows
 _BY_CHANCE = 10.0  # nats in all, which of few rows are more a row
 _KERNEL = "matern52"  # that fits begin with: one compilation does for both
 _PARTS = 2  # as those by which links are learned
+_SHORT = 20.0  # seconds that leave time for few rows only
 _FEWEST_ROWS = 30  # that tell scales apart
 _ENOUGH_ROWS = 10_000  # for a column's shape: of a million, trying 26 scales takes a second
 
@@ -115,7 +116,7 @@ def choose_input_warping(
     warping = towards_normal(scaling.inputs(rows.X), rows.weights)
     if warping is None:
         return None
-    some, objectives = some_rows(rows, seed, seconds), objectives or Objectives()
+    some, objectives = some_rows(rows, seed, seconds, _SHORT), objectives or Objectives()
     plain = scaling.inputs(some.X)
     plainly, warped = (some._replace(X=X) for X in (plain, warping.forward(plain)))
     if num_classes is None:

@@ -195,9 +195,9 @@ def _widths(Y: np.ndarray, centre: float) -> list[float]:
     return widths
 
 
-def some_rows(rows: Rows, seed: int, seconds: float | None = None) -> Rows:
+def some_rows(rows: Rows, seed: int, seconds: float | None = None, short: float = _SHORT) -> Rows:
     """Those that such a choice is made by, drawn at random: fewer where a fit may take few seconds."""
-    most = _ROWS if seconds is None or seconds > _SHORT else _FEW_ROWS
+    most = _ROWS if seconds is None or seconds > short else _FEW_ROWS
     return rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
 
 

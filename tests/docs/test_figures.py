@@ -37,8 +37,15 @@ def _behind(row: dict[str, float], peer: str, best: str = "default") -> float:
 
 def test_tables_that_pages_include_are_made(tmp_path: Path) -> None:
     recorded.write(tmp_path)
-    pages = [(ROOT / "docs" / name).read_text() for name in ("choosing.md", "results.md")]
-    included = re.findall(r"{include} _copied/tables/(\S+)", " ".join(pages))
+    pages = [
+        (ROOT / "docs" / name).read_text()
+        for name in (
+            "choosing.md",
+            "results/default.md",
+            *("results/global_inducing.md", "results/networks.md", "results/amortised.md"),
+        )
+    ]
+    included = re.findall(r"{include} (?:../)?_copied/tables/(\S+)", " ".join(pages))
     assert len(included) > 10 and set(included) <= {path.name for path in tmp_path.iterdir()}
     columns = (tmp_path / "global-inducing.txt").read_text().splitlines()[2].split(" | ")
     # Boston: log-likelihood with two layers and five, the paper's, and the bounds.
@@ -116,7 +123,8 @@ def test_sets_seldom_seen() -> None:
     assert min(_behind(kegg, peer) for peer in kegg if peer != "default") < 1.0
     assert _ahead(crps, -1.0)["keggdirected"] == {"quantile-boosting", "forest"}
     said = figures_in(
-        "docs/results.md", r"boosting by quantiles and a forest are ahead, by (\S+)% and (\S+)%"
+        "docs/results/default.md",
+        r"boosting by quantiles and a forest are ahead, by (\S+)% and (\S+)%",
     )
     behind = [_behind(crps["keggdirected"], "default", p) for p in ("quantile-boosting", "forest")]
     agree(said, behind)
@@ -126,7 +134,9 @@ def test_sets_seldom_seen() -> None:
     assert _ahead(density) == {"pumadyn32nm": {"svgp"}}
     puma = density["pumadyn32nm"]
     agree([gap], [puma["svgp"] - puma["default"]])
-    said = figures_in("docs/results.md", r"on naval it is (\S+)% behind the exact GP in RMSE")
+    said = figures_in(
+        "docs/results/default.md", r"on naval it is (\S+)% behind the exact GP in RMSE"
+    )
     agree(said, [_behind(rmse["naval"], "default", "gp")])
     assert all(_behind(s["pumadyn32nm"], "default", "svgp") < 1.0 for s in (rmse, crps))
 
@@ -141,14 +151,14 @@ def test_what_the_parts_of_the_default_are_worth() -> None:
     )
     assert len(whole) == 30 and max(deep.values()) < 0.025
     most, yacht, wine_red = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"worth next to nothing once there are forests: (\S+) nats on boston and kin8nm, .*? it costs "
         r"(\S+) and (\S+)\.",
     )
     agree([most] * 2, [deep["boston"], deep["kin8nm"]])
     agree([yacht, wine_red], [-deep["yacht"], -deep["wine_red"]])
     *gains, kin8nm, boston = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"Forests are worth (\S+) to (\S+) nats .*? rules, (\S+) to (\S+) on three others; on kin8nm they "
         r"cost (\S+), on boston (\S+)\.",
     )
@@ -166,17 +176,17 @@ def test_what_the_parts_of_the_default_are_worth() -> None:
     seconds = {"default": 0.0, "without-deep": 0.0, "without-forests": 0.0}
     for run in recorded._runs("panel_parts.jsonl"):
         seconds[run["method"]] += run["seconds"]
-    (share,) = figures_in("docs/results.md", r"It takes (\d+)% of the time\.")
+    (share,) = figures_in("docs/results/default.md", r"It takes (\d+)% of the time\.")
     agree([share], [100.0 * (1.0 - seconds["without-deep"] / seconds["default"])])
 
 
 def test_made_tables() -> None:
     scores = _scores("log_density", recorded._FEWER_PEERS, group="made")
     gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
-    assert "Six times the default" in (ROOT / "docs" / "results.md").read_text()
+    assert "Six times the default" in (ROOT / "docs" / "results" / "default.md").read_text()
     assert sum(gap == 0.0 for gap in gaps.values()) == 6
     said = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"behind boosting by quantiles by (\S+) where .*? and by (\S+) under wild errors .*? the sparse "
         r"GP by (\S+) where .*? behind a single GP by (\S+) to (\S+) on four",
     )
@@ -212,7 +222,7 @@ def test_sixty_rows() -> None:
     scores = _scores("log_density", recorded._PEERS_OF_FEW_ROWS, group="few")
     gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
     within, boston = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"within (\S+) nats of it on all but boston, where it is (\S+) behind the exact GP",
     )
     agree([boston], [gaps.pop("boston@60")])
@@ -240,7 +250,7 @@ def test_losses_among_classes() -> None:
     wine = [gap["wine", peer] for peer in ("boosting", "catboost", "svgp")]
     others = [gap["rules", "catboost"], gap["quality", "forest"]]
     said = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"Losses: breast_cancer by (\S+) and iris by (\S+) to logistic regression, moons by (\S+) and "
         r"circles by (\S+) to the sparse GP, .*? wine by (\S+) to boosting .*?, rules by (\S+) to "
         r"CatBoost, and quality by (\S+) to the forest",
@@ -254,19 +264,20 @@ def test_losses_among_classes() -> None:
     )
     agree([both] * 2 + rest, [*logistic, *wine, *others])
     assert least_above(most, sparse)
-    said = figures_in("docs/results.md", r"the sparse GP alone is (\S+) and (\S+) behind\.")
+    said = figures_in("docs/results/default.md", r"the sparse GP alone is (\S+) and (\S+) behind\.")
     agree(said, [-gap["quality", "svgp"], -gap["rules", "svgp"]])
 
 
 def test_deep_gps_on_kin8nm() -> None:
     said = figures_in(
-        "docs/results.md", r"on kin8nm all of them are (\S+) to (\S+) nats behind the default"
+        "docs/results/default.md",
+        r"on kin8nm all of them are (\S+) to (\S+) nats behind the default",
     )
     row = _scores("log_density", recorded._GPS)["kin8nm"]
     gaps = [row["default"] - row[peer] for peer in set(row) - {"default", "gp", "svgp"}]
     agree(said, [min(gaps), max(gaps)])
     yacht, kin8nm = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"In RMSE GPflux is ahead of it on yacht, by (\d+)%, and by less than (\d+)% on kin8nm\.",
     )
     rmse = _scores("rmse", recorded._GPS)
@@ -283,7 +294,7 @@ def test_presets_that_are_ahead() -> None:
     assert _ahead(scores["rmse"], -1.0) == {"kin8nm": structured, "yacht": structured}
     row = scores["log_density"]["kin8nm"]
     said = figures_in(
-        "docs/results.md",
+        "docs/results/default.md",
         r"mean-field is ahead of the default, by (\S+) nats, (\d+)% of CRPS and (\d+)% of RMSE\.",
     )
     behind = [_behind(scores[m]["kin8nm"], "default", "mean-field") for m in ("crps", "rmse")]
@@ -307,7 +318,7 @@ def _network(posterior: str, prior: str, dataset: str, num_splits: int = 5) -> t
 
 
 def test_networks() -> None:
-    page, (weights, points) = "docs/results.md", ("factorised", "global-inducing")
+    page, (weights, points) = "docs/results/networks.md", ("factorised", "global-inducing")
     said = figures_in(page, r"there factorised weights are ahead, by (\S+) and (\S+)\. On kin8nm")
     ours = [
         [_network(p, "standard", d)[0] for p in (weights, points)] for d in ("concrete", "yacht")
