@@ -166,7 +166,7 @@ def without(part: str) -> Callable[..., Scores]:
             fit = base.fit_family
 
             def fit_others(name: str, *arguments: Any, **options: Any) -> Any:
-                if name in SITES:
+                if name in (*SITES, "mean-field"):
                     raise TrainingError("Left out.")
                 return fit(name, *arguments, **options)
 

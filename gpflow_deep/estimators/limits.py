@@ -12,6 +12,9 @@ from gpflow_deep.numerics.warning import warn_caller
 __all__ = ["Limits", "called", "limits_of", "warn_of_clipping"]
 
 _FAR = 100.0  # distances from the median, in units of a normal distribution's standard deviation
+# By so many powers of e further out than the values before it, on one side, a value stands apart: of a normal
+# distribution those so far do by 3.5, of log-normal and other long tails the largest ones seldom do.
+_APART = 3.0
 _QUARTILES_TO_SD = 1.349  # between the quartiles of a normal distribution
 _RARE = 0.02  # of the observations: what more are like is no slip
 
@@ -34,19 +37,24 @@ class Limits:
     @classmethod
     def fit(cls, array: np.ndarray, weights: np.ndarray | None = None) -> Limits:
         """
-        A hundred standard deviations, estimated from the quartiles, on either side of the median. Columns of
-        which more than half the values are one have no such limits.
+        A hundred standard deviations, estimated from the quartiles, on either side of the median, or the last
+        value there of those that follow on each other, as those of long tails do. Columns of which more than
+        half the values are one have no such limits.
 
         :param array: [N, D].
         :param weights: how often each row was observed, above zero, [N]; once by default.
         """
         weights = np.ones(len(array)) if weights is None else weights
         quartiles = np.array([_quartiles(column, weights) for column in array.T])  # [D, 2, 3]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             far = _FAR * (quartiles[:, 1, 2] - quartiles[:, 0, 0]) / _QUARTILES_TO_SD
             far = np.where(far > 0.0, far, np.inf)
             median = np.sum(quartiles[:, :, 1] / 2.0, axis=1)
-            return cls(median - far, median + far)
+            above, below = (
+                np.array([_reach(*column) for column in zip(sign * (array - median).T, far)])
+                for sign in (1.0, -1.0)
+            )
+            return cls(median - below, median + above)
 
     def where(self, columns: np.ndarray) -> Limits:
         """These limits for some columns, [D] of booleans, and none for the others."""
@@ -63,6 +71,18 @@ class Limits:
     def beyond(self, array: np.ndarray) -> np.ndarray:
         """Which values are out of the limits, [N, D]."""
         return (array < self.low) | (array > self.high)
+
+
+def _reach(away: np.ndarray, far: float) -> float:
+    """How far out values [N] of one side follow on each other; at least `far`."""
+    if not (away > far).any():
+        return far
+    out = np.sort(away[away > 0.0])
+    scale = far / _FAR
+    apart = (np.diff(np.log(np.maximum(out, scale)), prepend=np.log(scale)) > _APART) & (out > far)
+    follow = out[: np.argmax(apart)] if apart.any() else out
+    # Farther by a hair: these distances are rounded.
+    return max(far, (1.0 + 1e-9) * float(follow.max(initial=0.0)))
 
 
 def _quartiles(column: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -108,7 +128,8 @@ def limits_of(
             )
         warn_caller(
             f"{name}, {called(column, columns)}: {number[column]} of {len(array)} values are more than 100"
-            f" standard deviations, by the quartiles, from the median, and are taken {taken}."
+            " standard deviations, by the quartiles, from the median, and apart from the others, and are"
+            f" taken {taken}."
         )
     return limits.where(few & (number > 0))
 

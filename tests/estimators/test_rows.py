@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,6 +113,27 @@ def test_one_wild_cell_is_beyond_the_limits() -> None:
     np.testing.assert_array_equal(np.argwhere(limits.beyond(X)), [[7, 1]])
     np.testing.assert_array_equal(np.delete(limits.clip(X), 7, axis=0), np.delete(X, 7, axis=0))
     assert abs(limits.clip(X)[7, 1]) < 1e-5
+
+
+@pytest.mark.parametrize("deviation", [2.0, 2.5, 3.0])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_long_tails_are_no_slips(deviation: float, sign: float) -> None:
+    """Log-normal values, the largest of which are a hundred standard deviations out; a slip among them is."""
+    for seed in range(20):
+        X = sign * np.exp(deviation * np.random.default_rng(seed).normal(size=(400, 1)))
+        away = np.abs(X - np.median(X)) / np.diff(np.quantile(X, [0.25, 0.75]))
+        assert away.max() > 30.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            limits = limits_of(X, "X")
+        assert np.isinf(limits.low) and np.isinf(limits.high)
+        largest = int(np.argmax(np.abs(X)))
+        X[7] = 1e3 * X[largest]
+        with pytest.warns(UserWarning, match="1 of 400 values .* apart from the others"):
+            limits = limits_of(X, "X")
+        np.testing.assert_array_equal(np.flatnonzero(limits.beyond(X)), [7])
+        if largest != 7:
+            assert 1.0 <= limits.clip(X)[7, 0] / X[largest, 0] < 3.0
 
 
 def test_a_column_of_one_value_and_few_others_has_no_limits() -> None:
