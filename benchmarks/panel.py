@@ -158,19 +158,19 @@ def without(part: str) -> Callable[..., Scores]:
     """The default without a part; what time that leaves is not spent. Its process stays so."""
 
     def run(*data: Any) -> Scores:
-        from gpflow_deep.estimators import base, calibration
+        from gpflow_deep.estimators import calibration, members
         from gpflow_deep.presets.registry import SITES
         from gpflow_deep.training import TrainingError
 
         if part == "deep":
-            fit = base.fit_family
+            fit = members.fit_family
 
             def fit_others(name: str, *arguments: Any, **options: Any) -> Any:
                 if name in (*SITES, "mean-field"):
                     raise TrainingError("Left out.")
                 return fit(name, *arguments, **options)
 
-            base.fit_family = fit_others
+            members.fit_family = fit_others
         else:
             calibration._FEWEST_ROWS = sys.maxsize  # that one is grown on
         return ours("auto")(*data)

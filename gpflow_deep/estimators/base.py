@@ -15,27 +15,23 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gpflow_deep import presets
 from gpflow_deep.numerics.factorisations import FactorisationError
-from gpflow_deep.presets import Settings, recommended
-from gpflow_deep.presets.exact import ExactGP
-from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR
+from gpflow_deep.presets.registry import CONSTANT, LINEAR
 
 from .ascent import Objectives
 from .averaged import AVERAGED, average
 from .checkpoints import checkpoint_folder
-from .completing import given_all
 from .data import checked_data
 from .fitted import FittedModel, precision
-from .fitting import fit_family
-from .given import check_parameters, given_settings, given_steps
+from .given import check_parameters
 from .input_warping import InputWarping, choose_input_warping
 from .limits import Limits, called, limits_of, warn_of_clipping
 from .logistic import is_too_wide
+from .members import Members
 from .rivals import FEWEST_ROWS, alone, are_averaged, rivals
 from .rows import Mixture, Rows, distinct_rows, hold_out
 from .scaling import Scaling
-from .selection import Again, Budget, Candidate, candidates, cross_validate, select
+from .selection import Budget, Candidate, candidates, cross_validate, select
 from .warping import Warping
 
 __all__ = ["DeepGPEstimator"]
@@ -44,7 +40,6 @@ _MOST_HELD_OUT = 2000  # enough to choose by; more would cost more than it tells
 _FEWEST_HELD_OUT = 50  # of fewer the log density is noise, and they are missed in training
 _FARTHEST = 1e4  # standard deviations: further out, squares have no digits left for distances
 _Chosen = TypeVar("_Chosen")
-_MOST_OF_SHARE = 2.0  # of the time of one fit of several, which the others then have less of
 
 
 class DeepGPEstimator(BaseEstimator):
@@ -272,7 +267,6 @@ class DeepGPEstimator(BaseEstimator):
         folder: Path | None,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
-        of_all = EXACT if likelihood == "student-t" else (*EXACT, LINEAR)  # there it takes steps
         shallow: Sequence[str] = [self.model]
         deep = ""
         if self.model == "auto":
@@ -283,68 +277,9 @@ class DeepGPEstimator(BaseEstimator):
                 shallow = [name for name in shallow if name != LINEAR]
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
-        of_labels: ExactGP | None = None
-        everything = held_out and distinct_rows(
-            *(np.concatenate(pair) for pair in zip(train, held_out, strict=True))
+        fit = Members(
+            *(self, num_outputs, rounding, budget, objectives, folder, train, held_out, earlier)
         )
-        completed: dict[str, FittedModel] = {}
-
-        def fit(
-            name: str,
-            train: Rows,
-            held_out: Rows | None,
-            *,
-            label: str,
-            steps: float = 1.0,
-            time: float = 1.0,
-            start: FittedModel | None = None,
-            again: Again | None = None,
-        ) -> FittedModel:
-            nonlocal of_labels
-            start = earlier.get(name, start)
-            settings = self._settings(name, train, likelihood, start is not None, rounding)
-            number = given_steps(self) or (settings.steps if self.time_limit is None else None)
-            if number is not None:
-                number = max(1, round(steps * number))
-            if again is not None:
-                number = again.steps
-            self._tell(f"{name}: training, {label}.")
-            fitted = fit_family(
-                name,
-                settings,
-                train,
-                held_out,
-                num_outputs,
-                seed=self.random_seed_ + (again.seed if again else 0),
-                steps=number,
-                given=given_settings(self),
-                seconds=budget.share(time),
-                most_seconds=budget.share(min(1.0, _MOST_OF_SHARE * time)),
-                start=start,
-                of_labels=of_labels,
-                forest=self.model == "auto",  # who asks for a GP or a constant gets one
-                objectives=objectives,
-                checkpoint_dir=folder and folder / f"{name}-{label}",
-                progress=self.verbose > 1,
-            )
-            budget.spend(fitted.report["seconds"])
-            if fitted.labels is not None:
-                of_labels = fitted.model
-            if everything is not None and name in of_all:
-                # Here, so that the others have what time this leaves.
-                started = perf_counter()
-                completed[name] = given_all(
-                    fitted,
-                    everything,
-                    len(train.X),
-                    self.random_seed_,
-                    self.time_limit,
-                    classes=classes,
-                    forest=self.model == "auto",
-                )
-                budget.spend(perf_counter() - started)
-            return fitted
-
         # Numbers that are d apart are rounded with a variance of d^2 / 12.
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
         limit = np.inf if self.time_limit is None else self.time_limit
@@ -359,7 +294,7 @@ class DeepGPEstimator(BaseEstimator):
             )
         elif deep and are_averaged(shallow, len(train.X), classes=classes):
             names = (*AVERAGED, CONSTANT)
-            own = {n: self._settings(n, train, likelihood, False, rounding) for n in names}
+            own = {n: fit.settings(n, train, has_start=False) for n in names}
             chosen = average(train, own, self.random_seed_, budget.share(1.0), self._tell)
         else:  # nothing to choose, or nothing to choose by
             name = alone(shallow, len(train.X), classes=classes) if deep else shallow[0]
@@ -371,32 +306,19 @@ class DeepGPEstimator(BaseEstimator):
             candidate = Candidate(name, density, fitted.report["seconds"], 1.0)
             chosen = [fitted], np.ones(1), [candidate]
         self.members_, self.weights_, tried_families = chosen
-        self.members_ = [completed.get(member.name, member) for member in self.members_]
+        self.members_ = [fit.completed.get(member.name, member) for member in self.members_]
         self.report_ = [asdict(candidate) for candidate in tried_families]
-
-    def _settings(
-        self, name: str, train: Rows, likelihood: str, has_start: bool, rounding: float
-    ) -> Settings:
-        settings = recommended(
-            name,
-            len(train.X),
-            train.X.shape[1],
-            likelihood=likelihood,
-            num_layers=self.num_layers,
-            started=has_start
-            or self._is_classifier(),  # which starts from an exact GP of the labels
-        )
-        if not presets.get(name).weights and not self._is_classifier():
-            # A predictive objective would rather name each whole number than predict.
-            floor = max(settings.noise_floor, rounding)
-            settings = replace(settings, noise_floor=floor)
-        return replace(settings, **given_settings(self))
 
     def _split(self, rows: Rows, classes: bool) -> tuple[Rows, Rows | None]:
         if self.validation_fraction == 0.0 or len(rows.X) < FEWEST_ROWS:
             return rows, None
         fraction = max(self.validation_fraction, _FEWEST_HELD_OUT / len(rows.X))
         train, held_out = hold_out(rows, fraction, _MOST_HELD_OUT, self.random_seed_, classes)
+        if len(train.X) < 2:
+            raise ValueError(
+                f"validation_fraction: expected a share that leaves two rows to train on, got {fraction:g} of"
+                f" {len(rows.X)}."
+            )
         return (train, held_out) if len(held_out.X) else (rows, None)
 
     def _scaled(self, rows: Rows) -> Rows:

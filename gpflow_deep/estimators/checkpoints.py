@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_deep.training.checkpoints import check_directory, whole_checkpoints
+from gpflow_deep.training.checkpoints import check_directory
 from gpflow_deep.training.progress import fingerprint
 from gpflow_deep.validation.files import written_whole
+
+from .kept import has_work
 
 __all__ = ["checkpoint_folder"]
 
@@ -54,7 +56,7 @@ def checkpoint_folder(
     try:
         yield folder, seed
     except BaseException:
-        if not any(map(whole_checkpoints, folder.glob("*"))):
+        if not any(map(has_work, folder.glob("*"))):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,10 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_deep import training
+from gpflow_deep.numerics.warning import warn_caller
 from gpflow_deep.presets import Settings, get, scheduled
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR, SITES
 from gpflow_deep.presets.settings import CLASSES
+from gpflow_deep.training.checkpoints import NoRoomError
 
 from .ascent import Objectives
 from .calibration import Errors, left_out
@@ -197,9 +199,9 @@ def _train(
         if held_out is not None:
             validation = held_out.X, np.hstack([held_out.Y, held_out.weights[:, None]])
         with weighted_rows(model, train.Y.shape[1]):
-            result = training.fit(model, data, validation_data=validation, **options)
+            result = _fit_where_there_is_room(model, data, validation, options)
     else:
-        result = training.fit(model, data, validation_data=validation, **options)
+        result = _fit_where_there_is_room(model, data, validation, options)
     return {
         "rows": len(train.X),
         "steps": result.steps,
@@ -207,3 +209,15 @@ def _train(
         "seconds": result.seconds,  # of earlier runs too, if this one went on with one
         "starved": float(result.out_of_time and result.steps < _FEWEST_STEPS),
     }
+
+
+def _fit_where_there_is_room(
+    model: Any, data: Any, validation: Any, options: dict[str, Any]
+) -> training.FitResult:
+    """Without checkpoints where there is none for them: other members may have taken their time."""
+    try:
+        return training.fit(model, data, validation_data=validation, **options)
+    except NoRoomError as error:
+        warn_caller(f"{error} Training goes on without them.")
+        options["checkpoint_dir"] = None
+        return training.fit(model, data, validation_data=validation, **options)

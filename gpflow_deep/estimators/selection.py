@@ -189,7 +189,8 @@ def select(
         return tried.mixed()
     attempt(deep, "short", steps=_SHORT, time=_SHARE)
     if best := tried.best([*rivals, deep]):
-        attempt(best, "whole", start=tried.fitted(best))
+        # By a name of its own, or it would go on from the checkpoints of a fit that is done.
+        attempt(best, "longer", start=tried.fitted(best))
     return tried.mixed(cut_short=None if best == deep else deep)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Checkpoints", "check_directory", "whole_checkpoints"]
+__all__ = ["Checkpoints", "NoRoomError", "check_directory", "whole_checkpoints"]
 
 import hashlib
 import json
@@ -34,6 +34,10 @@ _VARIABLES = "variables"
 _CHANGEABLE = re.compile(
     r"optimizer\..*(learning_rate|decay_rate|decay_steps)|natural_gradient|.*jitter"
 )
+
+
+class NoRoomError(OSError):
+    """There is none for two checkpoints."""
 
 
 class _Damaged(Exception):
@@ -102,7 +106,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         needed = 2 * sum(np.asarray(variable).nbytes for variable in variables)
         free = shutil.disk_usage(self._directory).free
         if free < needed:
-            raise OSError(
+            raise NoRoomError(
                 f"checkpoint_dir: two checkpoints of this model take {needed / 2**20:.1f} MiB, but "
                 f"{self._directory} has room for {free / 2**20:.1f} MiB."
             )

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpflow_deep import metrics, presets
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, selection
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base, load, members, selection
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.fitting import fit_family
 from gpflow_deep.estimators.rows import distinct_rows
@@ -228,18 +228,18 @@ def test_auto_is_not_much_worse_than_its_best_candidate(monkeypatch: pytest.Monk
 
 def test_a_family_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "candidates", lambda *_, **__: (("svgp",), "mean-field"))
-    real = base.fit_family
+    real = members.fit_family
 
     def failing(name: str, *arguments: Any, **options: Any) -> Any:
         if name == "svgp":
             raise TrainingError("failed")
         return real(name, *arguments, **options)
 
-    monkeypatch.setattr(base, "fit_family", failing)
+    monkeypatch.setattr(members, "fit_family", failing)
     fitted = DeepGPRegressor("auto", **_QUICK).fit(*_data(250))
     assert [member.name for member in fitted.members_] == ["mean-field"]
     assert any(tried["error"] == "failed" for tried in fitted.report_)
-    monkeypatch.setattr(base, "fit_family", lambda *_, **__: failing("svgp"))
+    monkeypatch.setattr(members, "fit_family", lambda *_, **__: failing("svgp"))
     with pytest.raises(TrainingError, match="All families failed"):
         DeepGPRegressor("auto", **_QUICK).fit(*_data(250))
 

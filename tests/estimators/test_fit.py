@@ -15,7 +15,7 @@ from tensorflow_probability.python.internal import cache_util
 
 import gpflow_deep as gd
 from gpflow_deep import training
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, base
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, members
 from gpflow_deep.estimators.data import checked_weights
 from gpflow_deep.estimators.fitted import precision
 
@@ -27,6 +27,13 @@ def _data(num_rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(2.0 * X[:, 0])
 
 
+def test_a_share_that_leaves_no_rows_is_refused() -> None:
+    X = np.linspace(0.0, 1.0, 300)[:, None]
+    regressor = DeepGPRegressor("svgp", steps=2, validation_fraction=0.9999)
+    with pytest.raises(ValueError, match="leaves two rows to train on, got 0.9999 of 300"):
+        regressor.fit(X, X[:, 0])
+
+
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_a_refit_that_ends_early_changes_nothing(
     interrupt: bool, monkeypatch: pytest.MonkeyPatch
@@ -35,7 +42,7 @@ def test_a_refit_that_ends_early_changes_nothing(
     fitted = DeepGPRegressor(**_QUICK).fit(X, y)
     before, attributes = fitted.predict(X), set(vars(fitted))
     if interrupt:
-        monkeypatch.setattr(base, "fit_family", _interrupt)
+        monkeypatch.setattr(members, "fit_family", _interrupt)
     else:
         fitted.set_params(kernel="periodic")
     with pytest.raises(KeyboardInterrupt if interrupt else ValueError):
