@@ -315,8 +315,8 @@ class GPLayer(Layer):
             _check_scales(self.kernel, input_dim)
         except Exception as error:
             raise ValueError(
-                f"kernel: {type(self.kernel).__name__} (its lengthscales, variances or active_dims) does"
-                f" not fit {at} of dimension {input_dim}: {error}"
+                f"kernel: {type(self.kernel).__name__} (its lengthscales, variances, active_dims, or its own"
+                f" code) does not fit {at} of dimension {input_dim}: {error}"
             ) from error
         self._check_mean_function(X)
 

@@ -283,7 +283,7 @@ def _num_outputs(name: str, X: np.ndarray, model: gpflow.models.BayesianModel) -
     except (ShapeMismatchError, ValueError, tf.errors.InvalidArgumentError) as error:
         raise ValueError(
             f"X of {name}: expected inputs of the model, got {X.shape[1]} columns, "
-            f"at which it fails: {error}"
+            f"at which it, or a kernel of it, fails: {error}"
         ) from error
     return mean.shape[-1]
 

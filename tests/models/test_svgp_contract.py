@@ -557,6 +557,20 @@ def test_values_of_an_svgp_of_independent_inducing_outputs_are_refused(name: str
         gpflow.utilities.multiple_assign(_make(name), gpflow.utilities.read_values(diagonal))
 
 
+def test_values_of_several_outputs_alone_are_refused_where_they_are_coupled() -> None:
+    X, likelihood = np.linspace(0.0, 1.0, 5)[:, None], gpflow.likelihoods.Gaussian
+    kernel = gpflow.kernels.SquaredExponential()
+    alone = gpflow.models.SVGP(kernel, likelihood(), X, num_latent_gps=2)
+    coupled, mean_field = (
+        gd.models.DeepGP([gd.layers.GPLayer(kernel, X, 2)], likelihood(), **posterior)
+        for posterior in ({}, {"posterior": gd.posteriors.MeanField})
+    )
+    values = gpflow.utilities.read_values(alone)
+    with pytest.raises(ValueError, match=r"got shape \(2, 5, 5\); .* what posterior=MeanField has"):
+        gpflow.utilities.multiple_assign(coupled, values)
+    gpflow.utilities.multiple_assign(mean_field, values)
+
+
 @pytest.mark.parametrize("name", SVGPS)
 def test_parts_are_fixed_by_their_names(name: str) -> None:
     model = _make(name)
