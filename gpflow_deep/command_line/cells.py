@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,8 @@ import pandas as pd
 __all__ = [
     "Notation",
     "booleans",
+    "composed",
+    "composed_names",
     "date_order",
     "days",
     "found_numbers",
@@ -91,6 +93,18 @@ class Notation(NamedTuple):
         return self.beside + marks
 
 
+def composed(value: Any) -> Any:
+    """Text with each letter and its marks as one character, where there is one; all else as it is."""
+    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+
+
+def composed_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of an older fit as tables are read now, unless two of them would then be one."""
+    names = tuple(names)
+    made = tuple(map(composed, names))
+    return made if len(set(made)) == len(set(names)) else names
+
+
 def is_binary(cells: pd.Series) -> bool:
     """Whether cells are bytes, as Parquet has them, of which there is no text."""
     return bool(pd.api.types.infer_dtype(cells) == "bytes")
@@ -137,14 +151,19 @@ def found_numbers(cells: pd.Series, share: float = 1.0) -> tuple[Notation, pd.Se
     """
     The likeliest way in which numbers in the cells may be written, and these.
 
-    :param share: of the cells that must be numbers then. Of cells that are not, no matter how they are read,
-        the last way is returned.
+    :param share: of the cells that must be numbers then. Where they are not, no matter how they are read, it
+        is the way by which most of them are.
     """
+    most, best = -1, None
     for notation in _ways(_text(cells)):
         values = numbers(cells, *notation)
+        count = int(values.notna().sum())
+        if count >= most:
+            most, best = count, (notation, values)
         if values.notna().mean() >= share:
             break
-    return notation, values
+    assert best is not None
+    return best
 
 
 def _ways(text: pd.Series) -> Iterator[Notation]:
@@ -200,18 +219,23 @@ def booleans(cells: pd.Series) -> pd.Series:
     return values.mask(text.isin(_TRUE), 1.0).mask(text.isin(_FALSE), 0.0)
 
 
-def date_order(cells: pd.Series) -> str | None:
+def date_order(cells: pd.Series, share: float = 1.0) -> str | None:
     """
     "day first" or "month first" for dates such as 13/02/2020, by those that can be but one of them; of
     none, points say day first. "" for dates that begin with the year, ``None`` where cells contradict.
-    "months without days" for months and years such as 2018-01, if all cells are that.
+    "months without days" for months and years such as 2018-01.
+
+    :param share: of the cells that must be months without days, where they are that.
     """
-    if _first_days(_text(cells)).notna().all() and not _are_seasons(_text(cells)):
+    are_months = _first_days(_text(cells)).notna()
+    if are_months.mean() >= share and not _are_seasons(_text(cells)[are_months]):
         return _NO_DAY
     fields = _text(cells).str.extract(_DAY_OR_MONTH_FIRST)
     if fields[0].isna().all():
         return ""
-    first, second = ((fields[i].astype(float) > 12).any() for i in (0, 1))
+    # Two fields that no month has, as in 31/31/2020, are no date in either order.
+    large = fields[[0, 1]].astype(float) > 12
+    first, second = ((large[i] & ~large[1 - i]).any() for i in (0, 1))
     if first and second:
         return None
     points = _text(cells).str.contains(r"^\d+\.").any()

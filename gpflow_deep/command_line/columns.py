@@ -21,6 +21,8 @@ from sklearn.preprocessing import OneHotEncoder
 from .cells import (
     Notation,
     booleans,
+    composed,
+    composed_names,
     date_order,
     days,
     found_numbers,
@@ -287,11 +289,13 @@ def shortened(text: str) -> str:
 
 def _with_categories(column: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a column, from JSON."""
-    categories, rare = tuple(column["categories"]), column.get("rare", ())
+    categories, rare = composed_names(column["categories"]), column.get("rare", ())
     # Fits of before they were kept had so many columns at most, and rarer categories had none.
     if "rare" not in column and len(categories) >= _FEW_CATEGORIES:
         rare = None
-    return {**column, "categories": categories, "rare": None if rare is None else tuple(rare)}
+    rare = None if rare is None else composed_names(rare)
+    column = {name: composed(value) for name, value in column.items()}
+    return {**column, "categories": categories, "rare": rare}
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
@@ -333,32 +337,40 @@ def _column(name: str, cells: pd.Series) -> Column | str:
     notation, values = found_numbers(there, MOSTLY)
     if values.notna().mean() >= MOSTLY:
         if values.isna().any():
-            return _strange(there, notation, values)
+            return _strange(there, f"numbers{notation.beside}", values)
         way = notation._asdict()
         return Column(name, "number", float(values.median()), any_missing, **way)
     values = seconds_of_day(there)
-    if values.notna().all():
+    if values.notna().mean() >= MOSTLY:
+        if values.isna().any():
+            return _strange(there, "times of day", values)
         return Column(name, "time of day", float(values.median()), any_missing)
-    order = date_order(there)
-    values = days(there, order)
-    if order is None and values.notna().all():
-        return "the day comes first in some of its dates and second in others: begin them with the year"
-    if values.notna().all():
-        return Column(name, "date", float(values.median()), any_missing, order=order or "")
+    order = date_order(there, MOSTLY)
+    dates = days(there, order)
+    if dates.notna().mean() >= MOSTLY:
+        if order is None:
+            return "the day comes first in some of its dates and second in others: begin them with the year"
+        if dates.isna().any():
+            return _strange(there, "dates", dates)
+        return Column(name, "date", float(dates.median()), any_missing, order=order)
     counts = labels(there).value_counts()
     if is_text(len(counts), len(there)):
         notation, values = found_numbers(there, 0.5)
         if values.notna().mean() >= 0.5:
-            return _strange(there, notation, values)
+            return _strange(there, f"numbers{notation.beside}", values)
+        if dates.notna().mean() >= 0.5:
+            return _strange(there, "dates", dates)
         return f"it is text of {len(counts)} different values in {len(there)} rows"
     return _categories(name, counts, any_missing, len(cells))
 
 
-def _strange(there: pd.Series, notation: Notation, values: pd.Series) -> str:
-    """What is wrong with a column of numbers."""
-    strange = [shortened(str(cell)) for cell in there[values.isna()].unique()[:3]]
+def _strange(there: pd.Series, kind: str, values: pd.Series) -> str:
+    """What is wrong with a column of numbers, or of others of which some cells are none."""
+    wrong = values.isna()
+    strange = listed(shortened(str(cell)) for cell in there[wrong].unique()[:3])
+    first = row_number(there, int(np.argmax(wrong.to_numpy())))
     advice = "correct them, or write ? for missing"
-    return f"it has numbers{notation.beside}, but also {listed(strange)}: {advice}"
+    return f"it has {kind}, but also {strange}, first in row {first}: {advice}"
 
 
 def _categories(name: str, counts: pd.Series, any_missing: bool, rows: int) -> Column:

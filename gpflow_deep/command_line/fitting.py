@@ -15,8 +15,8 @@ import pandas as pd
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
 from gpflow_deep.estimators.persistence import load_notes
 
-from .cells import Notation, found_numbers, is_binary, is_missing, numbers
-from .columns import MOSTLY, Recipe, is_text, numbered, row_number
+from .cells import Notation, composed, composed_names, found_numbers, is_binary, is_missing, numbers
+from .columns import MOSTLY, Recipe, is_text, numbered, row_number, shortened
 from .files import listed
 
 __all__ = ["FittedTable", "Task", "fit_table", "predict_table", "probability_name", "task_of"]
@@ -123,11 +123,15 @@ class FittedTable:
         :raises ValueError: also for a fit that was not made of a table.
         """
         estimator, notes = load(path), load_notes(path)
+        # Tables are read with letters that older fits may have in two characters.
+        for name in ("feature_names_in_", "classes_"):
+            if (names := getattr(estimator, name, None)) is not None and names.dtype == object:
+                setattr(estimator, name, np.array(composed_names(names), dtype=object))
         try:
             return cls(
                 estimator,
                 Recipe.from_json(notes["columns"]),
-                notes["target"],
+                composed(notes["target"]),
                 Task(**notes["task"]),
                 np.array(notes["low"]),
                 np.array(notes["high"]),
@@ -165,9 +169,11 @@ def task_of(cells: pd.Series, task: str = "auto") -> Task:
     notation, values = found_numbers(cells)
     is_number = values.notna().all()
     if task == "regression" and not is_number:
+        position = int(np.argmax(values.isna().to_numpy()))
         raise ValueError(
-            f"target {cells.name!r}: expected numbers for regression, got"
-            f" {listed(cells[values.isna()].unique()[:3])}."
+            f"target {cells.name!r}: expected numbers{notation.beside} for regression, got"
+            f" {listed(map(shortened, cells[values.isna()].astype(str).unique()[:3]))}, first in row"
+            f" {row_number(cells, position)}: correct them, or leave them empty where they are missing."
         )
     if task != "auto":
         return Task(task, "you say so", **(notation if is_number else Notation())._asdict())
@@ -241,13 +247,13 @@ def fit_table(
         tell(f"{(~there).sum()} rows without a target are left out.")
     table = table[there]
     chosen = task_of(table[target], task)
-    tell(f"Task: {chosen.name}, as {chosen.why}.")
     given = options.get("likelihood")
     if chosen.name == "classification" and given is not None:
         raise ValueError(f"likelihood: expected none for classes, it is of numbers, got {given!r}.")
     y = chosen.targets(table[target])
     if len(np.unique(y)) < 2:
         raise ValueError(f"target {target!r}: expected values that vary, got one: {y[:1]}.")
+    tell(f"Task: {chosen.name}, as {chosen.why}.")
     recipe = Recipe.of(table, [n for n in table.columns if n != target and n not in exclude])
     for note in recipe.notes:
         tell(f"  {note}")

@@ -6,19 +6,23 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
+from .outputs import NO_ROOM
 from .signals import telling_at_the_end
 
 __all__ = ["checkpoints_of", "given_options", "going_on_later"]
 
 _RECORD = "options.json"
 _DATA, _VERSION = "DATA", "version"
+#: What estimators keep of a member that is fitted, and all that they write to its folder.
+_MEMBER = "member.npz"
+_OWN = re.compile(rf"lock$|step-|{re.escape(_MEMBER)}")
 
 
 def given_options(context: click.Context, data: Path) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def checkpoints_of(
             if overwrite and before != options and _runs(folder):
                 tell(f"An interrupted fit is removed: {_differences(before, options)}.")
                 _remove(folder)
-            left = {run: run.stat().st_mtime_ns for run in _runs(folder) if _has_checkpoints(run)}
+            left = {run: run.stat().st_mtime_ns for run in _runs(folder) if _has_work(run)}
             if not left:  # else the record stays that of the command that began it
                 record.write_text(json.dumps(options))
             try:
@@ -100,7 +104,7 @@ def checkpoints_of(
             _remove(folder)
         finally:
             for run in _runs(folder):
-                if not _has_checkpoints(run):
+                if not _has_work(run):
                     shutil.rmtree(run, ignore_errors=True)
             if not _runs(folder):
                 record.unlink(missing_ok=True)
@@ -111,21 +115,32 @@ def checkpoints_of(
                 path.rmdir()
 
 
-def going_on_later(folder: Path, tell: Callable[[str], None]) -> AbstractContextManager[None]:
+@contextmanager
+def going_on_later(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """
-    After Ctrl-C or a signal, say what becomes of the work.
+    After Ctrl-C or a signal, or where there is no room for the fit, say what becomes of the work.
 
     :param folder: of the checkpoints of a fit.
     :param tell: takes a line for the user.
     """
 
+    def are_kept() -> bool:
+        return any(map(_has_work, folder.glob("*")))
+
     def told() -> None:
-        if any(map(_has_checkpoints, folder.glob("*"))):
+        if are_kept():
             tell("\nInterrupted. The same command goes on from the last checkpoint.")
         else:
             tell("\nInterrupted before the first checkpoint. The same command begins anew.")
 
-    return telling_at_the_end(told)
+    try:
+        with telling_at_the_end(told):
+            yield
+    except OSError as error:
+        if error.errno not in NO_ROOM or not are_kept():
+            raise
+        advice = "The same command goes on from the last checkpoint, once there is room."
+        raise OSError(f"{error}. {advice}") from error
 
 
 def _differences(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
@@ -167,15 +182,15 @@ def _runs(folder: Path) -> list[Path]:
         for path in folder.glob("*-*")
         if path.name.startswith(families)
         and path.is_dir()
-        and all(re.match("lock$|step-", entry.name) for entry in path.iterdir())
+        and all(_OWN.match(entry.name) for entry in path.iterdir())
     ]
 
 
-def _has_checkpoints(run: Path) -> bool:
-    """Else it was refused, or interrupted before the first was whole."""
+def _has_work(run: Path) -> bool:
+    """Else it was refused, or interrupted before its first checkpoint was whole."""
     from gpflow_deep.training.checkpoints import whole_checkpoints
 
-    return bool(whole_checkpoints(run))
+    return bool(whole_checkpoints(run)) or (run / _MEMBER).exists()
 
 
 def _remove(folder: Path) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gpflow_deep.command_line.interrupted import checkpoints_of, given_options, going_on_later
+from gpflow_deep.command_line.outputs import standard_output
 from gpflow_deep.command_line.pipes import readable
 from gpflow_deep.command_line.signals import ended_by_signals
 from gpflow_deep.command_line.studies import benchmark, report
@@ -21,14 +24,35 @@ from gpflow_deep.numerics.quiet import import_tensorflow
 
 __all__ = ["main"]
 
+
+class _Number(click.FloatRange):
+    """A finite one: no range keeps NaN out."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value!r}.", param, ctx)
+        return number
+
+
+class _Name(click.types.StringParamType):
+    """Of a column, with letters as tables are read."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        return unicodedata.normalize("NFC", super().convert(value, param, ctx))
+
+
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
-_POSITIVE = click.FloatRange(min=0.0, min_open=True)
+_POSITIVE = _Number(min=0.0, min_open=True)
+_COLUMN = _Name()
 
 _SECONDS = 180.0  # of training, where nothing is said
 _FIT = "fit.zip"
 _CHECKPOINTS = "checkpoints"
+#: Those of `gpflow_deep.estimators.given`, which imports TensorFlow: a setting that is wrong is told before.
+OWN_SETTINGS = frozenset({"likelihood", "num_classes", "validation_fraction"})
 
 
 @click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
@@ -67,9 +91,17 @@ def models() -> None:
 
 @main.command()
 @click.argument("data", type=_FILE)
-@click.option("--target", required=True, metavar="COLUMN", help="The column to predict.")
+@click.option(
+    "--target", type=_COLUMN, required=True, metavar="COLUMN", help="The column to predict."
+)
 @click.option("--output", type=_FOLDER, required=True, help="Folder for the fitted model.")
-@click.option("--exclude", multiple=True, metavar="COLUMN", help="Leave out; can be repeated.")
+@click.option(
+    "--exclude",
+    type=_COLUMN,
+    multiple=True,
+    metavar="COLUMN",
+    help="Leave out; can be repeated.",
+)
 @click.option(
     "--task",
     type=click.Choice(["auto", "regression", "classification"]),
@@ -96,7 +128,7 @@ def models() -> None:
 @click.option("--jitter", type=_POSITIVE, help="On the diagonal of covariances.")
 @click.option(
     "--validation-fraction",
-    type=click.FloatRange(0.0, 1.0, max_open=True),
+    type=_Number(0.0, 1.0, max_open=True),
     default=0.1,
     help="Share of the rows held out to choose by.",
 )
@@ -138,10 +170,13 @@ def fit(
     """
     # What training tells of itself goes where all else goes.
     with _plain_errors(), redirect_stdout(sys.stderr):
+        settings = _changed(changes, options["steps"])
+        options["steps"] = options["steps"] or settings.get("steps")
+        _keep_input(output / _FIT, data)
+        _keep_fit(output / _FIT, overwrite)
         from gpflow_deep.command_line.tables import read_table, require
 
         with readable(data) as file:
-            _keep_input(output / _FIT, file)
             table = read_table(file, separator, encoding)
             require(table, [target, *exclude], file)
             given = given_options(context, file)
@@ -151,19 +186,16 @@ def fit(
         from gpflow_deep.estimators.persistence import check_output
         from gpflow_deep.validation import check_choice
 
-        settings = _changed(changes)
         # Before columns are described, which takes its time.
         check_choice(options["model"], "model", ("auto", *presets.names()))
-        options["steps"] = options["steps"] or settings.get("steps")
-
         check_output(output / _FIT, overwrite)
         limit = time_limit or (None if options["steps"] else _SECONDS)
         takes = [f"{options['steps']} steps"] if options["steps"] else []
         takes += [f"at most {limit:g} s (--time-limit)"] if limit else []
-        _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
         checkpoints = output / _CHECKPOINTS
         held = checkpoints_of(checkpoints, given, overwrite=overwrite, tell=_tell)
         with going_on_later(checkpoints, _tell), held:
+            _tell(f"{len(table)} rows. Training takes {', '.join(takes)}.")
             fitted = fit_table(
                 table,
                 target,
@@ -193,7 +225,13 @@ def fit(
 @click.argument("new", type=_FILE)
 @click.option("--output", type=click.Path(dir_okay=False), default="-", help="CSV file.")
 @click.option("--quantiles", default="0.025,0.5,0.975", help="Probabilities; may be empty.")
-@click.option("--keep", multiple=True, metavar="COLUMN", help="Have it beside; can be repeated.")
+@click.option(
+    "--keep",
+    type=_COLUMN,
+    multiple=True,
+    metavar="COLUMN",
+    help="Have it beside; can be repeated.",
+)
 @click.option("--plots", type=_FOLDER, help="Folder for figures, where NEW has the target.")
 @click.option("--separator", help="Of the file's cells; found from the file by default.")
 @click.option("--encoding", help="Of the file; found from the file by default.")
@@ -247,7 +285,7 @@ def predict(
         examples: dict[str, str] = {}
         tables, again = tee(chain([first], parts))
         found = predict_table(fitted, tables, levels, keep)
-        own = nullcontext(sys.stdout.buffer) if output == "-" else written_whole(Path(output))
+        own = standard_output() if output == "-" else written_whole(Path(output))
         with (
             own as file,
             tqdm(unit="row", disable=True if output == "-" else None) as bar,
@@ -301,9 +339,19 @@ def _keep_input(output: Path, given: Path) -> None:
         )
 
 
-def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
-    """Settings by name from `NAME=VALUE`, in the types of their defaults."""
-    from gpflow_deep.estimators.given import OWN_SETTINGS
+def _keep_fit(output: Path, overwrite: bool) -> None:
+    """Refuse to write over an earlier fit: before the data are read."""
+    if output.is_file() and not overwrite:
+        raise FileExistsError(f"{output}: there is an earlier fit; --overwrite replaces it.")
+
+
+def _changed(changes: tuple[str, ...], steps: int | None) -> dict[str, Any]:
+    """
+    Settings by name, in the types of their defaults.
+
+    :param changes: each `NAME=VALUE`.
+    :param steps: those of another option, if it was given.
+    """
     from gpflow_deep.presets import Settings
 
     defaults = {name: value for name, value in vars(Settings()).items() if name not in OWN_SETTINGS}
@@ -324,6 +372,15 @@ def _changed(changes: tuple[str, ...]) -> dict[str, Any]:
             raise click.BadParameter(
                 f"{name}: expected {expected}, got {text!r}.", param_hint="--set"
             ) from None
+    try:
+        Settings(**values)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--set") from error
+    if steps is not None and values.get("steps", steps) != steps:
+        raise click.BadParameter(
+            f"steps: expected one number, got {steps} by --steps and {values['steps']}.",
+            param_hint="--set",
+        )
     return values
 
 

@@ -188,6 +188,7 @@ def _preset(model: str) -> Preset:
 )
 def report(results: Path, output: Path | None) -> None:
     """Tables and figures of RESULTS (JSON lines), beside the published values."""
+    import_tensorflow()
     from gpflow_deep.experiments.report import markdown, write_report
 
     try:

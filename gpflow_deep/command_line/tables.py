@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import warnings
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from .cells import composed
 from .files import (
     SAMPLE,
     UTF_16,
@@ -77,10 +79,11 @@ class Format:
             ) from None
         with opened(path) as file:
             head = file.read(SAMPLE)
+            is_whole = not file.read(1)
             check_no_workbook(path, file, head)
         if encoding is None:
             check_text(path, head)
-            encoding = _encoding(head)
+            encoding = _encoding(head, is_whole)
         text = head.decode(encoding, errors="replace").removeprefix(_MARK)
         lines = [line for line in _LINE_END.split(text) if line.strip()]
         named = _SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
@@ -91,7 +94,8 @@ def read_table(
     path: Path, separator: str | None = None, encoding: str | None = None
 ) -> pd.DataFrame:
     """
-    A table whose first line names the columns; cells of CSV files are text, as they are in the file.
+    A table whose first line names the columns; cells of CSV files are text, as they are in the file. Letters
+    with marks, in names too, are composed to one character: files differ in that where nobody sees it.
 
     :param path: CSV, also compressed as pandas knows it, or Parquet.
     :param separator: of a CSV file's cells; found from the file by default.
@@ -122,6 +126,7 @@ def stream_table(
         except (OSError, ValueError) as error:
             raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error
         table.columns = _check_names(path, list(table.columns))
+        table = _composed(table)
         if table.empty:
             raise ValueError(f"{path}: {_NO_ROWS}")
         yield from ([table] if rows is None else _cut(table, rows))
@@ -153,7 +158,7 @@ def _stream_csv(path: Path, found: Format, rows: int | None) -> Iterator[pd.Data
             ) as reader,
         ):
             for part in _as_long_as_the_names(reader):
-                part = part.map(str.strip)
+                part = _composed(part.map(str.strip))
                 part = part.loc[(part != "").any(axis=1)]
                 if len(part):
                     empty = False
@@ -216,12 +221,15 @@ def require(table: pd.DataFrame, names: Iterable[str], path: Path) -> None:
         )
 
 
-def _encoding(head: bytes) -> str:
+def _encoding(head: bytes, is_whole: bool) -> str:
+    """
+    :param head: the first bytes of a file.
+    :param is_whole: whether they are all; else the last character may be cut.
+    """
     if head.startswith(UTF_16):
         return "utf-16"
     try:
-        # The last character may be cut.
-        head[: max(len(head) - 4, 0) or None].decode("utf-8-sig")
+        getincrementaldecoder("utf-8-sig")().decode(head, final=is_whole)
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8-sig"
@@ -256,7 +264,7 @@ def _names(path: Path, found: Format) -> tuple[int, list[str]]:
 def _check_names(path: Path, names: list[Any]) -> list[str]:
     if not names:
         raise ValueError(f"{path}: expected a line of column names and rows below it, got nothing.")
-    texts = [str(name) for name in names]
+    texts = [composed(str(name)) for name in names]
     if all(_is_number(name) for name in texts):
         raise ValueError(
             f"{path}: expected the names of the columns in the first line, got only numbers:"
@@ -271,6 +279,20 @@ def _check_names(path: Path, names: list[Any]) -> list[str]:
     if taken:
         raise ValueError(f"{path}: expected other names than {listed(taken)}, as some have none.")
     return [number.get(index, name) for index, name in enumerate(texts)]
+
+
+def _composed(table: pd.DataFrame) -> pd.DataFrame:
+    """With its text as `composed` has it."""
+    table = table.copy(deep=False)
+    for name in table.columns:
+        cells = table[name]
+        if cells.dtype.kind == "O" and not all(map(_is_ascii, cells.tolist())):
+            table[name] = cells.map(composed, na_action="ignore")
+    return table
+
+
+def _is_ascii(cell: Any) -> bool:
+    return not isinstance(cell, str) or cell.isascii()
 
 
 def _is_number(text: str) -> bool:

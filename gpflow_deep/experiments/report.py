@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Iterable, Sequence
 from numbers import Real
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gpflow_deep.experiments.published import PAPERS, PUBLISHED_SHARES, find, published_as
 from gpflow_deep.experiments.ranks import average_ranks
-from gpflow_deep.experiments.results import Results
+from gpflow_deep.experiments.results import Results, warn_of_each
 from gpflow_deep.experiments.summary import Group, group, shares
 
 __all__ = ["markdown", "write_report"]
@@ -99,23 +99,34 @@ def markdown(results: Path | str) -> str:
 
 
 def _groups(results: Results) -> list[Group]:
-    groups = group(record for record in results.read() if _is_complete(record, results.path))
+    complete, wrong = [], []
+    for record in results.read():
+        missing = _missing(record)
+        if missing:
+            wrong.append(f": run {record['key']} has no {', '.join(missing)}; it is left out")
+        else:
+            complete.append(record)
+    warn_of_each(results.path, wrong, "run")
+    groups = group(complete)
     if not groups:
         raise ValueError(f"results: no finished run in {results.path}.")
     return groups
 
 
-def _is_complete(record: dict[str, Any], path: Path) -> bool:
-    """Whether a record has what all tables show; a warning says so where not."""
+def _missing(record: dict[str, Any]) -> list[str]:
+    """Which of the scores that all tables show a record has not, and of others which are no scores."""
     metrics = record.get("metrics")
     scores = {**(metrics if isinstance(metrics, dict) else {}), "seconds": record.get("seconds")}
-    missing = [name for name in (*_COLUMNS, "seconds") if not isinstance(scores.get(name), Real)]
-    if missing:
-        warnings.warn(
-            f"{path}: run {record['key']} has no {', '.join(missing)}; it is left out.",
-            stacklevel=4,
-        )
-    return not missing
+    shown = [*_COLUMNS, "seconds"]
+    shown += [name for name in (*_PUBLISHED, *_STANDARDISED) if name in scores.keys() - shown]
+    return [name for name in shown if not _is_score(scores.get(name))]
+
+
+def _is_score(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer of too many digits
+        return False
 
 
 def _score_table(study: str, dataset: str, groups: Sequence[Group], sources: list[str]) -> str:

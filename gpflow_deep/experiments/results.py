@@ -12,7 +12,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from gpflow_deep.experiments.archives import UNREADABLE
+from gpflow_deep.experiments.splits import STUDIES
 from gpflow_deep.presets import Settings
 from gpflow_deep.validation.files import written_whole
 
-__all__ = ["Results", "Run"]
+__all__ = ["Results", "Run", "warn_of_each"]
 
 #: What every record has, whatever else its run was found to be.
 _KINDS = dict(model=str, dataset=str, study=str, split=int, seed=int, settings=dict, key=str)
+_WARNED = 3  # of the lines of a file that are wrong, one by one
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,16 @@ class Results:
         """One record a finished run, in the order of the file; of equal keys, the last."""
         records: dict[str, dict[str, Any]] = {}
         if self.path.exists():
-            # A kill can cut a character in two.
-            text = self.path.read_text(encoding="utf-8", errors="replace")
+            wrong = []
+            # A kill can cut a character in two, and editors set a mark before the first.
+            text = self.path.read_text(encoding="utf-8-sig", errors="replace")
             for number, line in enumerate(text.split("\n"), start=1):
                 record = _parse(line)
                 if record is not None:
                     records[record["key"]] = record
                 elif line.strip():
-                    warnings.warn(
-                        f"{self.path}, line {number}: not a complete record; it is ignored.",
-                        stacklevel=2,
-                    )
+                    wrong.append(f", line {number}: not a complete record; it is ignored")
+            warn_of_each(self.path, wrong, "line")
         return list(records.values())
 
     def append(self, run: Run, record: dict[str, Any], points: dict[str, np.ndarray]) -> None:
@@ -148,6 +149,21 @@ class Results:
             np.savez_compressed(file, **points)
 
 
+def warn_of_each(path: Path, wrong: Sequence[str], what: str) -> None:
+    """
+    Warn of what is wrong in a file, of the first few one by one: a file of another kind has many lines.
+
+    :param path: of the file.
+    :param wrong: each as it follows the file's name.
+    :param what: they are, one of them.
+    """
+    told, others = [*wrong[:_WARNED]], len(wrong) - _WARNED
+    if others > 0:
+        told.append(f": the same of {others} more {what}{'s' if others > 1 else ''}")
+    for text in told:
+        warnings.warn(f"{path}{text}.", stacklevel=3)
+
+
 def _last_byte(file: Any) -> bytes:
     file.seek(-1, os.SEEK_END)
     return bytes(file.read(1))
@@ -155,8 +171,9 @@ def _last_byte(file: Any) -> bytes:
 
 def _parse(line: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError:
+        record = json.loads(line, parse_constant=_refuse)
+    # A number can have more digits than Python reads, and lists can be deeper.
+    except (ValueError, RecursionError):
         return None
     if not _is_record(record):
         return None
@@ -168,9 +185,22 @@ def _is_record(record: Any) -> bool:
     return (
         isinstance(record, dict)
         and all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
+        and not any(isinstance(record[name], bool) for name in ("split", "seed"))
+        and record["study"] in STUDIES  # figures are named by it
         and isinstance(record["settings"].get("num_layers"), int)
-        and all(isinstance(value, int | float | str) for value in record["settings"].values())
+        and all(map(_is_setting, record["settings"].values()))
     )
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _refuse(constant: str) -> None:
+    """What JSON does not have: no record was written with it."""
+    raise ValueError(f"expected a finite number, got {constant}.")
 
 
 def _not_finite(record: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -60,7 +60,9 @@ class _Moves(tfp.bijectors.Bijector):
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         if not y.shape[-2:].is_compatible_with([self._size, self._size]):
-            hint = "the q_sqrt [M, T] of an SVGP with q_diag=True are the diagonals of such matrices [T, M, M]"
+            hint = (
+                "the q_sqrt [M, T] of an SVGP with q_diag=True are the diagonals of such [T, M, M]"
+            )
             if y.shape.rank == 3 and y.shape[0] * y.shape[1] == self._size:
                 hint = (
                     "here all outputs of a layer have one covariance; those [T, M, M] of an SVGP, each of an"

@@ -175,8 +175,42 @@ def test_slips_among_numbers_are_named(slip: str, every: int) -> None:
         cells = [slip if i % every == 0 else f"{i / 4}{beside}" for i in range(100)]
         recipe = Recipe.of(pd.DataFrame({"x": cells, "z": range(100)}), ["x", "z"])
         assert recipe.notes[0] == (
-            f"x: left out, it has numbers{told}, but also '{slip}': correct them, or write ? for missing"
+            f"x: left out, it has numbers{told}, but also '{slip}', first in row 1: correct them, or write ?"
+            " for missing"
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "slip"),
+    [
+        ("dates", "{year}-{month:02}-{day:02}", "0000-00-00"),
+        ("dates", "{day:02}/{month:02}/{year}", "31/02/2020"),
+        ("dates", "{day:02}/{month:02}/{year}", "31/31/2020"),
+        ("dates", "{month}/{day}/{year} 10:30", "0/0/2020"),
+        ("dates", "{day}.{month}.{year}", "nie"),
+        ("dates", "{year}-{month:02}", "2018-00"),
+        ("dates", "{month:02}/{year}", "13/2018"),
+        ("times of day", "{day}:{month:02}", "24:00"),
+    ],
+)
+def test_slips_among_dates_and_times_are_named(kind: str, form: str, slip: str) -> None:
+    parts = [dict(year=1990 + i % 30, month=1 + i % 12, day=1 + i % 23) for i in range(300)]
+    cells = pd.Series([form.format(**part) for part in parts])
+    assert "left out" not in Recipe.of(pd.DataFrame({"x": cells}), ["x"]).notes[0]
+    cells[17] = slip
+    recipe = Recipe.of(pd.DataFrame({"x": cells, "z": range(300)}), ["x", "z"])
+    assert recipe.notes[0] == (
+        f"x: left out, it has {kind}, but also '{slip}', first in row 18: correct them, or write ? for"
+        " missing"
+    )
+
+
+def test_many_slips_among_dates_are_named() -> None:
+    """No date is what databases write as 0000-00-00."""
+    cells = pd.date_range("2020-01-01", periods=100).strftime("%Y-%m-%d").tolist()
+    cells[5::5] = ["0000-00-00"] * 19
+    recipe = Recipe.of(pd.DataFrame({"x": cells, "z": range(100)}), ["x", "z"])
+    assert "x: left out, it has dates, but also '0000-00-00', first in row 6" in recipe.notes[0]
 
 
 def test_a_target_with_a_unit() -> None:
@@ -191,7 +225,9 @@ def test_a_target_with_a_unit() -> None:
         ValueError, match=r"row 1: expected a finite number after '\$', got '1,000'"
     ):
         task.targets(pd.Series(["1,000"], name="y"))
-    with pytest.raises(ValueError, match="expected numbers for regression, got 'sold'"):
+    with pytest.raises(
+        ValueError, match=r"numbers after '\$' for regression, got 'sold', first in row 61"
+    ):
         task_of(pd.Series([*prices, "sold"], name="y"), "regression")
     terms = pd.Series(["36 months", "60 months"] * 20)
     assert task_of(terms).targets(terms).tolist() == terms.tolist()

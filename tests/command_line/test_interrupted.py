@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from gpflow_deep.command_line.fitting import FittedTable
 from gpflow_deep.command_line.interrupted import checkpoints_of, given_options
 from gpflow_deep.command_line.main import main
 from gpflow_deep.training.checkpoints import Checkpoints
@@ -183,11 +186,32 @@ def test_a_fit_that_had_no_checkpoint_leaves_nothing(
     assert f"Next: gpflow-deep predict '{folder / 'fit'}' NEW.csv" in result.stderr
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_fit_that_there_is_no_room_for_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: list[bool], number: int
+) -> None:
+    _data(tmp_path)
+    path = str(tmp_path / "fit" / "fit.zip")
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FittedTable, "save", failing)
+        result = _fit(tmp_path)
+    assert result.exit_code == 1 and f"{os.strerror(number)}: '{path}'" in result.stderr
+    advice = "The same command goes on from the last checkpoint, once there is room."
+    assert (advice in result.stderr) == (number == errno.ENOSPC)
+    result = _fit(tmp_path)
+    assert result.exit_code == 0 and restored.count(False) == 1, result.output
+
+
 def test_only_checkpoints_of_fits_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     for name in (
         "svgp-whole/lock",
         "svgp-whole/step-5/variables",
+        "gp-whole/member.npz",
         "svgp-mine/notes",
         "mine-1/lock",
     ):
@@ -212,6 +236,7 @@ def test_a_fit_that_another_process_is_at_is_left_alone(tmp_path: Path) -> None:
     result = _fit(tmp_path, "--kernel", "rbf", "--overwrite")
     lock.release()
     assert result.exit_code == 1 and f"{checkpoints} is in use: process" in result.stderr
+    assert "Training takes" not in result.stderr
     assert sorted(checkpoints.rglob("*")) == before
 
 

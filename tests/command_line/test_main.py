@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import unicodedata
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.fitting import FittedTable, predict_table
-from gpflow_deep.command_line.main import _plain_errors, main
+from gpflow_deep.command_line.main import OWN_SETTINGS, _plain_errors, main
 from gpflow_deep.command_line.plots import write_plots
 from gpflow_deep.command_line.scoring import Scores
-from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, load
+from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, given, load
 from gpflow_deep.presets import names
 
 _QUICK = ("--model", "svgp", "--steps", "5", "--num-inducing", "8")
@@ -408,6 +409,7 @@ def test_predict_needs_a_fit(tmp_path: Path) -> None:
         ({}, ["--target", "y", "--set", "steps=4", "--steps", "5"], "expected one number, got 5"),
         ({}, ["--target", "y", "--set", "likelihood=softmax"], "expected a name among num_layers"),
         ({}, ["--target", "y", "--time-limit", "0"], "time-limit"),
+        ({}, ["--target", "y", "--steps", str(2**40)], "steps: expected a positive integer of at"),
     ],
 )
 def test_fit_says_what_is_wrong_before_it_trains(
@@ -418,6 +420,59 @@ def test_fit_says_what_is_wrong_before_it_trains(
     assert result.exit_code != 0 and message in result.stderr, result.stderr
     assert not (tmp_path / "fit").exists()
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--set", "steps=-5"], "--set: steps: expected a positive integer, got -5"),
+        (["--set", "steps=0"], "--set: steps: expected a positive integer, got 0"),
+        (["--set", "patience=-5"], "--set: patience: expected a positive integer"),
+        (["--set", "batch-size=0"], "--set: batch_size: expected a positive integer"),
+        (["--set", "learning_rate=nan"], "--set: learning_rate: expected a positive number"),
+        (
+            ["--set", "steps=4", "--steps", "5"],
+            "steps: expected one number, got 5 by --steps and 4",
+        ),
+        (["--time-limit", "nan"], "time-limit': expected a finite number, got 'nan'"),
+        (["--time-limit", "inf"], "time-limit': expected a finite number, got 'inf'"),
+        (["--jitter", "nan"], "jitter': expected a finite number"),
+        (["--validation-fraction", "nan"], "validation-fraction': expected a finite number"),
+        ([], "fit.zip: there is an earlier fit; --overwrite replaces it."),
+    ],
+)
+def test_what_is_wrong_whatever_the_data_is_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+) -> None:
+    """Nothing is said before, the data are not read, and TensorFlow is not waited for."""
+    data = tmp_path / "data.csv"
+    data.write_text("no table")
+    (tmp_path / "fit.zip").touch()
+
+    def unexpected(*_: object) -> None:
+        raise AssertionError("it should have ended before")
+
+    monkeypatch.setattr("gpflow_deep.command_line.main.import_tensorflow", unexpected)
+    monkeypatch.setattr("gpflow_deep.command_line.tables.read_table", unexpected)
+    result = _run("fit", data, "--target", "y", "--output", tmp_path, *options)
+    told = result.stderr.splitlines()[-1]
+    assert message in told and result.exit_code == (2 if options else 1)
+    assert "Training takes" not in result.output
+
+
+def test_settings_that_are_options_are_those_of_the_estimators() -> None:
+    assert OWN_SETTINGS == given.OWN_SETTINGS
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_of_columns_may_have_their_marks_apart(form: str) -> None:
+    name = unicodedata.normalize(form, "Höhe")
+    for command, options in (("fit", ("--target", "--exclude")), ("predict", ("--keep",))):
+        arguments = [__file__, "--output", "o", *(x for option in options for x in (option, name))]
+        folder = [str(Path(__file__).parent)] if command == "predict" else []
+        context = main.commands[command].make_context(command, [*folder, *arguments])
+        found = [context.params[option.removeprefix("--")] for option in options]
+        assert all(x in ("Höhe", ("Höhe",)) for x in found)
 
 
 def test_version() -> None:

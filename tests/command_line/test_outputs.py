@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.main import main
+from gpflow_deep.command_line.outputs import standard_output
 from gpflow_deep.estimators import DeepGPClassifier
 
 
@@ -80,6 +83,24 @@ def test_a_folder_for_figures_that_cannot_be_written_is_told_first(
     assert result.exit_code == 1
     assert f"{data / 'plots'}: expected a folder that can be written to" in result.stderr
     assert not output.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+@pytest.mark.parametrize("size", [1, 100_000], ids=["what is kept until the end", "more"])
+def test_a_standard_output_without_room_is_named(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left on device: 'standard output'"):
+            with standard_output() as file:
+                file.write(bytes(size))
+        full.flush()  # as Python does at its end: the rest is gone
+
+
+def test_what_fails_beside_the_standard_output_is_told_as_it_is() -> None:
+    with pytest.raises(OSError, match="No space left on device: 'other'"), standard_output():
+        raise OSError(errno.ENOSPC, "No space left on device", "other")
 
 
 def test_classes_are_predicted_once_for_their_scores(

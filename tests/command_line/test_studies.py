@@ -107,6 +107,19 @@ def test_report_of_an_empty_file(tmp_path: Path) -> None:
     assert "no finished run" in result.output
 
 
+def test_report_imports_tensorflow_without_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.touch()
+    imported: list[bool] = []
+    monkeypatch.setattr(
+        "gpflow_deep.command_line.studies.import_tensorflow", lambda: imported.append(True)
+    )
+    CliRunner().invoke(report, [str(path)])
+    assert imported
+
+
 def test_report_that_cannot_be_written(tmp_path: Path, toy_models: None) -> None:
     run = Run("toy-a", "diabetes", "interpolation", 0, 0, Settings())
     metrics = dict.fromkeys(("test_log_likelihood", "rmse", "crps", "coverage95"), 1.0)

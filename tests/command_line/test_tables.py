@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import sys
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,65 @@ def test_separators_and_encodings_are_found(tmp_path: Path, separator: str, enco
     table = read_table(_file(tmp_path, text, encoding))
     assert list(table.columns) == ["größe", "b"]
     assert table.to_numpy().tolist() == [["1", "-2.5e3"], ["3", "x"]]
+
+
+#: Characters of two, three and four bytes.
+_FOREIGN = "größe,東京\r\nstraße,🙂\r\nгод,é\r\n"
+
+
+def test_utf_8_is_found_wherever_the_sample_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _file(tmp_path, _FOREIGN)
+    for size in range(1, path.stat().st_size + 2):
+        monkeypatch.setattr("gpflow_deep.command_line.tables.SAMPLE", size)
+        assert Format.found(path).encoding == "utf-8-sig"
+    assert read_table(path).to_numpy().tolist() == [["straße", "🙂"], ["год", "é"]]
+
+
+@pytest.mark.parametrize("end", ["grün\r\n", "é", "東", "🙂", "🙂\n", "a"])
+def test_utf_8_is_found_in_files_of_any_length(tmp_path: Path, end: str) -> None:
+    """Also shorter than a character has bytes, and about as long as the sample."""
+    for size in (*range(6), *range(SAMPLE - 9, SAMPLE + 4)):
+        assert Format.found(_file(tmp_path, "x" * size + end)).encoding == "utf-8-sig"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
+@pytest.mark.parametrize("end", ["grün\r\n", "caf\xe9", "\xe9\n", "\xe9", "\xe4\xf6\xfc"])
+def test_what_is_no_utf_8_to_its_end_is_windows_1252(
+    tmp_path: Path, end: str, encoding: str
+) -> None:
+    path = _file(tmp_path, f"a,b\r\n1,{end}", encoding)
+    assert Format.found(path).encoding == "cp1252"
+    assert read_table(path)["b"].tolist() == [end.strip()]
+    rows = "größe,é\r\n" * SAMPLE
+    for cut in range(10):
+        path = _file(tmp_path, "x" * cut + rows, encoding)
+        assert Format.found(path).encoding == "cp1252"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_letters_with_marks_are_read_as_one_character(tmp_path: Path, form: str) -> None:
+    """In names and cells, of CSV and Parquet."""
+    text = unicodedata.normalize(form, "Höhe,self\nüber,1\nunter,é\n")
+    table = read_table(_file(tmp_path, text))
+    assert list(table.columns) == ["Höhe", "self"]
+    assert table.to_numpy().tolist() == [["über", "1"], ["unter", "é"]]
+    with pytest.raises(ValueError, match="each column name once, got 'é' again"):
+        read_table(_file(tmp_path, unicodedata.normalize("NFD", "é,b") + ",é\n1,2,3\n"))
+
+
+def test_letters_with_marks_in_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = unicodedata.normalize("NFD", "é")
+    cells = {apart: [apart, "é", None], "n": [1.0, np.nan, 2.0], "mixed": [apart, 1, b"e"]}
+    table = pd.DataFrame(cells).assign(kind=pd.Categorical([apart, "é", None]))
+    monkeypatch.setattr(pd, "read_parquet", lambda path: table)
+    read = read_table(tmp_path / "data.parquet")
+    assert list(read.columns) == ["é", "n", "mixed", "kind"]
+    for name in ("é", "kind"):
+        assert read[name][:2].tolist() == ["é", "é"] and pd.isna(read[name][2])
+    assert read["mixed"].tolist() == ["é", 1, b"e"]
+    assert read["n"].dtype == float
 
 
 def test_compressed_files_and_given_formats(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,42 @@ def test_a_run_without_a_score_is_left_out(results: Results) -> None:
     with pytest.warns(UserWarning, match=f"run {run.key} has no rmse, crps, coverage95; it is"):
         text = markdown(results.path)
     assert "| mean-field (L=3) | 1 | -1.000 |" in text
+
+
+@pytest.mark.parametrize("value", ["true", "1e999", "9" * 400, '"1.5"', "[1.5]", "null"])
+@pytest.mark.parametrize("name", ["rmse", "objective_per_point", "standardised_crps", "seconds"])
+def test_what_is_no_score_is_none(results: Results, name: str, value: str) -> None:
+    _add(results, "mean-field", 0, -1.0)
+    run = Run("mean-field", "boston", "interpolation", 1, 0, L3)
+    names = ("test_log_likelihood", "rmse", "crps", "coverage95")
+    scores = dict.fromkeys((*names, *([] if name == "seconds" else [name])), 2.0)
+    results.append(run, {"metrics": scores, "seconds": 1.0}, {})
+    first, second = results.path.read_text().splitlines()
+    second = re.sub(rf'"{name}": [\d.]+', lambda _: f'"{name}": {value}', second)
+    results.path.write_text(f"{first}\n{second}\n")
+    with pytest.warns(UserWarning, match=f"run {run.key} has no {name}; it is left out"):
+        text = markdown(results.path)
+    assert "| mean-field (L=3) | 1 | -1.000 |" in text
+
+
+def test_many_runs_without_scores_have_few_warnings(results: Results) -> None:
+    _add(results, "mean-field", 0, -1.0)
+    for split in range(1, 9):
+        run = Run("mean-field", "boston", "interpolation", split, 0, L3)
+        results.append(run, {"metrics": {}, "seconds": 1.0}, {})
+    with pytest.warns(UserWarning) as caught:
+        markdown(results.path)
+    assert len(caught) == 4
+    assert str(caught[3].message) == f"{results.path}: the same of 5 more runs."
+
+
+def test_a_report_is_written_to_its_folder_only(results: Results, tmp_path: Path) -> None:
+    _add(results, "mean-field", 0, -1.0)
+    _add(results, "mean-field", 1, -1.0, study="../../evil")
+    with pytest.warns(UserWarning, match="line 2: not a complete record"):
+        written = write_report(results.path, tmp_path / "a" / "b" / "out")
+    assert [path.name for path in written] == ["report.md", "interpolation.png"]
+    assert not list(tmp_path.rglob("evil*"))
 
 
 def test_share_without_point_files_is_left_out(results: Results) -> None:

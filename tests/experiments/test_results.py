@@ -106,6 +106,11 @@ def test_a_line_that_lacks_only_its_end_of_line_counts(tmp_path: Path) -> None:
         {"settings": None},
         {"settings": {}},
         {"settings": {"num_layers": 2, "steps": [7]}},
+        {"settings": {"num_layers": True}},
+        {"settings": {"num_layers": 2, "learning_rate": float("nan")}},
+        {"split": True},
+        {"study": "../../evil"},
+        {"seconds": float("inf")},
     ],
     ids=str,
 )
@@ -118,6 +123,38 @@ def test_a_line_that_is_no_record_costs_that_line_only(change: dict, tmp_path: P
     with pytest.warns(UserWarning, match="line 2: not a complete record"):
         (read,) = results.read()
     assert read["key"] == RUN.key
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 10**5, "-Infinity", "1e999"])
+def test_a_value_that_cannot_be_read_costs_its_line_only(value: str, tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {}, POINTS)
+    line = results.path.read_text().replace(RUN.key, "other")
+    with results.path.open("a") as file:
+        file.write(line.replace('"steps": 20000', f'"steps": {value}'))
+    with pytest.warns(UserWarning, match="line 2: not a complete record"):
+        assert [record["key"] for record in results.read()] == [RUN.key]
+
+
+def test_a_mark_that_an_editor_sets_is_no_part_of_a_record(tmp_path: Path) -> None:
+    results = Results(tmp_path / "r.jsonl")
+    results.append(RUN, {"name": "é"}, POINTS)
+    results.path.write_text(results.path.read_text(), encoding="utf-8-sig", newline="\r\n")
+    results.append(replace(RUN, split=1), {}, POINTS)
+    assert [record["split"] for record in results.read()] == [0, 1]
+
+
+@pytest.mark.parametrize(("number", "last"), [(3, ""), (4, "1 more line"), (99, "96 more lines")])
+def test_a_file_of_another_kind_has_few_warnings(tmp_path: Path, number: int, last: str) -> None:
+    results = Results(tmp_path / "notes.txt")
+    results.path.write_text("some text\n" * number)
+    with pytest.warns(UserWarning) as caught:
+        assert results.read() == []
+    told = [str(warning.message) for warning in caught]
+    assert told[:3] == [
+        f"{results.path}, line {i}: not a complete record; it is ignored." for i in (1, 2, 3)
+    ]
+    assert told[3:] == ([f"{results.path}: the same of {last}."] if last else [])
 
 
 def test_values_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
