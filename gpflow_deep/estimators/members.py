@@ -43,7 +43,8 @@ class Members:
     :param budget: what all fits together have left.
     :param objectives: of exact GPs that were fitted to other rows of the data.
     :param folder: of checkpoints, if any.
-    :param held_out: rows that exact and linear members take in when they are fitted to `train`, and scored.
+    :param train: rows that a fit which is not to parts of them is of.
+    :param held_out: rows that exact and linear members take in once they are scored.
     :param earlier: members of an earlier fit to start from, by name.
     """
 

@@ -126,7 +126,7 @@ def _default(folder: Path | None, classes: bool, num_rows: int, **given: Any) ->
     return make(**options | given).fit(X, np.digitize(y, [-0.3, 0.5]) if classes else y)
 
 
-@pytest.mark.parametrize(("num_rows", "classes"), [(60, True), (250, False), (250, True)])
+@pytest.mark.parametrize(("num_rows", "classes"), [(250, False), (250, True)])
 def test_members_that_are_done_are_not_fitted_again(
     classes: bool, num_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
