@@ -204,7 +204,7 @@ def test_both_opinions_have_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None
         *((0.15, 0.15, True), (0.15, 0.05, False)),
         *((0.05, 0.15, False), (-0.15, 0.15, False), (0.5, -0.5, False)),
     ):
-        found = iter([np.zeros(100), np.zeros(100), gains + own, gains + apart])
+        found = iter([np.zeros(100), gains + own, np.zeros(100), gains + apart])
         monkeypatch.setattr(input_warping, "own_log_probabilities", lambda *_, f=found: next(f))
         taken = choose_input_warping(_rows(X, y), seed=0, num_classes=2) is not None
         assert taken == expected, (own, apart)
