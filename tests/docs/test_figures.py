@@ -180,6 +180,51 @@ def test_what_the_parts_of_the_default_are_worth() -> None:
     agree([share], [100.0 * (1.0 - seconds["without-deep"] / seconds["default"])])
 
 
+def test_what_the_deep_member_is_worth_with_few_rows() -> None:
+    score, crps = (
+        recorded._panel_runs(metric, file="panel_parts_few.jsonl")
+        for metric in ("log_density", "crps")
+    )
+    fits = [(d, k) for d, method, k in score if method == "default"]
+    gains = {
+        fit: score[fit[0], "default", fit[1]] - score[fit[0], "without-deep", fit[1]]
+        for fit in fits
+    }
+    lower = {
+        (d, k): 100.0 * (1.0 - crps[d, "default", k] / crps[d, "without-deep", k]) for d, k in fits
+    }
+    real = [fit for fit in fits if not fit[0].startswith("made-")]
+    boxes = [fit for fit in fits if fit[0] == "made-jumps@60"]
+    assert len(real) == 18 and len(boxes) == 2
+    seconds = {
+        method: np.mean(
+            [
+                run["seconds"]
+                for run in recorded._runs("panel_parts_few.jsonl")
+                if run["method"] == method and (run["dataset"], run["split"]) in real
+            ]
+        )
+        for method in ("default", "without-deep")
+    }
+    *said, on_boxes, of_crps = figures_in(
+        "docs/results/default.md",
+        r"what the others leave of the time, (\d+) seconds of (\d+): .*? worth (\S+) nats on average "
+        r"\((\S+)\) and (\S+)% of CRPS, on constants on boxes .*? (\S+) and (\S+)%\.",
+    )
+    values = [gains[fit] for fit in real]
+    agree(
+        said,
+        [
+            seconds["default"] - seconds["without-deep"],
+            seconds["default"],
+            np.mean(values),
+            np.std(values, ddof=1) / len(values) ** 0.5,
+            np.mean([lower[fit] for fit in real]),
+        ],
+    )
+    agree([on_boxes, of_crps], [np.mean([found[fit] for fit in boxes]) for found in (gains, lower)])
+
+
 def test_made_tables() -> None:
     scores = _scores("log_density", recorded._FEWER_PEERS, group="made")
     gaps = {dataset: max(row.values()) - row["default"] for dataset, row in scores.items()}
