@@ -20,9 +20,6 @@ __all__ = ["checkpoints_of", "given_options", "going_on_later"]
 
 _RECORD = "options.json"
 _DATA, _VERSION = "DATA", "version"
-#: What estimators keep of a member that is fitted, and all that they write to its folder.
-_MEMBER = "member.npz"
-_OWN = re.compile(rf"lock$|step-|{re.escape(_MEMBER)}")
 
 
 def given_options(context: click.Context, data: Path) -> dict[str, Any]:
@@ -173,24 +170,26 @@ def _read(record: Path) -> dict[str, Any] | None:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """The checkpoints of fits, by their names and content."""
+    """What is left of members of fits, by their names and content."""
+    from gpflow_deep.estimators.kept import MEMBER
     from gpflow_deep.presets import names
 
     families = tuple(f"{name}-" for name in names())
+    own = re.compile(rf"lock$|step-|{re.escape(MEMBER)}")  # partly written ones, too
     return [
         path
         for path in folder.glob("*-*")
         if path.name.startswith(families)
         and path.is_dir()
-        and all(_OWN.match(entry.name) for entry in path.iterdir())
+        and all(own.match(entry.name) for entry in path.iterdir())
     ]
 
 
 def _has_work(run: Path) -> bool:
     """Else it was refused, or interrupted before its first checkpoint was whole."""
-    from gpflow_deep.training.checkpoints import whole_checkpoints
+    from gpflow_deep.estimators.kept import has_work
 
-    return bool(whole_checkpoints(run)) or (run / _MEMBER).exists()
+    return has_work(run)
 
 
 def _remove(folder: Path) -> None:

@@ -124,9 +124,8 @@ def fit_family(
             link = link_of(apart, seconds)
             grown = grow_label_forest(known, link, seed, seconds) if forest else None
             labels = Labels(link, grown)
-            if held_out is None and len(known.X) == len(
-                train.X
-            ):  # there is nothing else to judge by
+            # Else there are these to judge by.
+            if held_out is None and len(known.X) == len(train.X):
                 own_rows = own_log_probabilities(apart, link, train, seed)
         report = {"rows": int(model.inputs.shape[0])}
     elif name == LINEAR and settings.likelihood == "gaussian":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
+from .rows import mean_and_error
 from .trees import Forest, grow_trees, limits_of, unseen_rows
 
 __all__ = ["Gain", "LabelForest", "Labelled"]
@@ -32,6 +33,7 @@ class Gain(NamedTuple):
 
     gain: float  # on average
     error: float  # of that
+    each: np.ndarray  # of each row, [N]; NaN where no tree is there to tell
 
 
 @dataclass(frozen=True)
@@ -91,23 +93,23 @@ class LabelForest(Forest):
         nodes, each = trees.leaves(inputs[judged]), np.arange(len(counts))[:, None]
         counted, totals = counts[each, nodes, own_class], counts.sum(axis=-1)[each, nodes]
         share = unseen / unseen.sum(axis=0)
-        best: tuple[float, float, np.ndarray] = -np.inf, 0.0, np.zeros(0)
+        best: tuple[Gain, float] | None = None
         for prior in _PRIOR_COUNTS:
             after = np.sum(share * _posterior(counted, totals, before, prior), axis=0)
-            gains = np.log(after) - np.log(before)
-            mean = float(np.average(gains, weights=rows.weights[judged]))
-            if mean > best[0]:
-                best = mean, prior, gains
-        mean, prior, gains = best
-        squares = np.average(np.square(gains - mean), weights=rows.weights[judged])
+            each = np.full(len(inputs), np.nan)
+            each[judged] = np.log(after) - np.log(before)
+            gain = Gain(*mean_and_error(each, rows.weights), each)
+            if best is None or gain.gain > best[0].gain:
+                best = gain, prior
+        assert best is not None
         forest = cls(
             trees=trees,
             predicted=predicted,
             counts=counts,
-            prior=np.asarray(prior),
+            prior=np.asarray(best[1]),
             **limits_of(rows.X, rows.variances),
         )
-        return forest, Gain(mean, float(np.sqrt(squares / len(judged))))
+        return forest, best[0]
 
     def probabilities(
         self, X: np.ndarray, probabilities: np.ndarray, variances: np.ndarray

@@ -17,7 +17,7 @@ from gpflow_deep.likelihoods import probit
 from gpflow_deep.numerics.draws import quasi_normals
 
 from .label_forest import Gain, LabelForest, Labelled
-from .rows import Predicted, Rows
+from .rows import Predicted, Rows, mean_and_error
 from .trees import NoTimeError, deadline_in
 
 __all__ = [
@@ -37,6 +37,7 @@ _ITERATIONS = 200
 _FEWEST_ROWS = 100  # that a forest is grown on
 _LEAVES = (1, 10)  # least rows of one
 _ERRORS = 2.0  # that a gain has to be beyond: it is the largest of some
+_ERRORS_OF_PREDICTIONS = 2.0  # that predictions have to gain as inputs
 
 
 def class_probabilities(
@@ -248,7 +249,8 @@ def grow_label_forest(
 ) -> LabelForest | None:
     """
     A forest that starts from the probabilities that there are, where trees predict rows that they were not
-    grown on more than two standard errors better than these.
+    grown on more than two standard errors better than these. The predictions for new rows are others than
+    those it was grown beside: as inputs they, too, have to gain two standard errors.
 
     :param known: labels, each predicted from the others.
     :param link: from their values to probabilities.
@@ -274,7 +276,10 @@ def grow_label_forest(
     best: tuple[LabelForest, Gain] | None = None
     with suppress(NoTimeError):
         best = grow(False, small)
-        best = max(best, grow(True, small), key=_gain)
+        beside = grow(True, small)
+        gain, error = mean_and_error(beside[1].each - best[1].each, rows.weights)
+        if gain > _ERRORS_OF_PREDICTIONS * error:
+            best = beside
         best = max(best, grow(best[0].predicted, large), key=_gain)
     if best is None:
         return None

@@ -160,9 +160,8 @@ class Members:
 
     def _complete(self, fitted: FittedModel, trained_on: int) -> None:
         """Here, so that the others have what time this leaves."""
-        of_all = (
-            EXACT if self._likelihood == "student-t" else (*EXACT, LINEAR)
-        )  # there it takes steps
+        # A linear model with Student-t noise is trained by steps.
+        of_all = EXACT if self._likelihood == "student-t" else (*EXACT, LINEAR)
         if self._everything is None or fitted.name not in of_all:
             return
         started, estimator = perf_counter(), self._estimator

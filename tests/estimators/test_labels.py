@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -24,7 +25,7 @@ from gpflow_deep.estimators import labels as labels_module
 from gpflow_deep.estimators.calibration import left_out
 from gpflow_deep.estimators.evidence import fit_exact
 from gpflow_deep.estimators.few_rows import left_out_by_parts
-from gpflow_deep.estimators.label_forest import LabelForest, Labelled
+from gpflow_deep.estimators.label_forest import Gain, LabelForest, Labelled
 from gpflow_deep.estimators.labels import (
     Labels,
     Link,
@@ -33,7 +34,7 @@ from gpflow_deep.estimators.labels import (
     link_of,
     own_log_probabilities,
 )
-from gpflow_deep.estimators.rows import Predicted, Rows
+from gpflow_deep.estimators.rows import Predicted, Rows, mean_and_error
 from gpflow_deep.presets import Settings, build, recommended
 from gpflow_deep.presets.exact import ExactGP
 
@@ -353,4 +354,25 @@ def test_own_rows_are_in_the_order_of_the_rows(num_classes: int) -> None:
     expected = np.log(np.take_along_axis(probabilities, rows.Y.astype(int), axis=1))[:, 0]
     found = own_log_probabilities(known.take(rng.permutation(N)), link, rows, 0)
     np.testing.assert_allclose(found, expected)
-    assert own_log_probabilities(known.take(np.arange(5)), link, rows, 0) is None
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0.1, False), (0.5, True), (-0.5, False)])
+def test_predictions_as_inputs_have_to_gain_two_standard_errors(
+    more: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a difference whose standard error is a tenth, over the rows that both tell of."""
+    plain = np.full(110, 1.0)
+    apart = np.where(np.arange(110) % 2, 1.0, -1.0)
+    plain[100:105], apart[105:] = np.nan, np.nan
+
+    def grow(rows: Labelled, *, predicted: bool, leaf: int, **_: Any) -> tuple[Any, Gain]:
+        each = plain + predicted * (more + apart) if predicted else plain
+        each = each - (leaf > 1)
+        return SimpleNamespace(predicted=predicted), Gain(*mean_and_error(each, rows.weights), each)
+
+    monkeypatch.setattr(LabelForest, "grow", grow)
+    rng = np.random.default_rng(0)
+    means, ones = rng.normal(size=(110, 1)), np.ones((110, 1))
+    known = Predicted(rng.normal(size=(110, 2)), means, ones, ones - means, np.ones(110), means)
+    grown = grow_label_forest(known, Link(1.0, 1.0, (0.0,)), seed=0)
+    assert grown is not None and grown.predicted == expected

@@ -317,7 +317,7 @@ def test_it_is_better_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failure_leaves_the_targets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any) -> None:
+    def failing(*_: Any, **__: Any) -> None:
         raise FactorisationError("failed")
 
     monkeypatch.setattr(regressor_module, "choose_warping", failing)
