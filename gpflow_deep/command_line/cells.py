@@ -154,16 +154,12 @@ def found_numbers(cells: pd.Series, share: float = 1.0) -> tuple[Notation, pd.Se
     :param share: of the cells that must be numbers then. Where they are not, no matter how they are read, it
         is the way by which most of them are.
     """
-    most, best = -1, None
+    tried: list[tuple[Notation, pd.Series]] = []
     for notation in _ways(_text(cells)):
-        values = numbers(cells, *notation)
-        count = int(values.notna().sum())
-        if count >= most:
-            most, best = count, (notation, values)
-        if values.notna().mean() >= share:
-            break
-    assert best is not None
-    return best
+        tried.append((notation, numbers(cells, *notation)))
+        if tried[-1][1].notna().mean() >= share:
+            return tried[-1]
+    return max(reversed(tried), key=lambda way: int(way[1].notna().sum()))
 
 
 def _ways(text: pd.Series) -> Iterator[Notation]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from .outputs import NO_ROOM
 from .signals import telling_at_the_end
 
 __all__ = ["checkpoints_of", "given_options", "going_on_later"]
@@ -134,6 +133,8 @@ def going_on_later(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
         with telling_at_the_end(told):
             yield
     except OSError as error:
+        from gpflow_deep.validation.files import NO_ROOM
+
         if error.errno not in NO_ROOM or not are_kept():
             raise
         advice = "The same command goes on from the last checkpoint, once there is room."

@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -39,7 +38,10 @@ class _Name(click.types.StringParamType):
     """Of a column, with letters as tables are read."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        return unicodedata.normalize("NFC", super().convert(value, param, ctx))
+        from gpflow_deep.command_line.cells import composed
+
+        name: str = composed(super().convert(value, param, ctx))
+        return name
 
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -51,8 +53,6 @@ _COLUMN = _Name()
 _SECONDS = 180.0  # of training, where nothing is said
 _FIT = "fit.zip"
 _CHECKPOINTS = "checkpoints"
-#: Those of `gpflow_deep.estimators.given`, which imports TensorFlow: a setting that is wrong is told before.
-OWN_SETTINGS = frozenset({"likelihood", "num_classes", "validation_fraction"})
 
 
 @click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
@@ -352,7 +352,7 @@ def _changed(changes: tuple[str, ...], steps: int | None) -> dict[str, Any]:
     :param changes: each `NAME=VALUE`.
     :param steps: those of another option, if it was given.
     """
-    from gpflow_deep.presets import Settings
+    from gpflow_deep.presets.settings import OWN_SETTINGS, Settings
 
     defaults = {name: value for name, value in vars(Settings()).items() if name not in OWN_SETTINGS}
     values = {}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-__all__ = ["NO_ROOM", "standard_output"]
-
-#: A full disk, a file larger than it may be, a share that is used up.
-NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
+__all__ = ["standard_output"]
 
 
 @contextmanager
@@ -26,6 +22,8 @@ def standard_output() -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.flush()
     except OSError as error:
+        from gpflow_deep.validation.files import NO_ROOM
+
         if error.errno in NO_ROOM and error.filename is None:
             error.filename = "standard output"
             _drop_the_rest()

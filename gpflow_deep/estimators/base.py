@@ -278,7 +278,7 @@ class DeepGPEstimator(BaseEstimator):
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
         fit = Members(
-            *(self, num_outputs, rounding, budget, objectives, folder, train, held_out, earlier)
+            self, num_outputs, rounding, budget, objectives, folder, train, held_out, earlier
         )
         # Numbers that are d apart are rounded with a variance of d^2 / 12.
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0

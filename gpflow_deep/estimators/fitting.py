@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,17 +192,20 @@ def _train(
         settings.training(),
         time_limit=time_limit,
         seed=seed,
-        checkpoint_dir=checkpoint_dir,
         progress=progress,
     )
     if weighted:
         data = train.X, np.hstack([train.Y, train.weights[:, None]])
         if held_out is not None:
             validation = held_out.X, np.hstack([held_out.Y, held_out.weights[:, None]])
-        with weighted_rows(model, train.Y.shape[1]):
-            result = _fit_where_there_is_room(model, data, validation, options)
-    else:
-        result = _fit_where_there_is_room(model, data, validation, options)
+    with weighted_rows(model, train.Y.shape[1]) if weighted else nullcontext():
+        fit = partial(training.fit, model, data, validation_data=validation, **options)
+        try:
+            result = fit(checkpoint_dir=checkpoint_dir)
+        except NoRoomError as error:
+            # Other members may have taken their time already.
+            warn_caller(f"{error} Training goes on without them.")
+            result = fit(checkpoint_dir=None)
     return {
         "rows": len(train.X),
         "steps": result.steps,
@@ -208,15 +213,3 @@ def _train(
         "seconds": result.seconds,  # of earlier runs too, if this one went on with one
         "starved": float(result.out_of_time and result.steps < _FEWEST_STEPS),
     }
-
-
-def _fit_where_there_is_room(
-    model: Any, data: Any, validation: Any, options: dict[str, Any]
-) -> training.FitResult:
-    """Without checkpoints where there is none for them: other members may have taken their time."""
-    try:
-        return training.fit(model, data, validation_data=validation, **options)
-    except NoRoomError as error:
-        warn_caller(f"{error} Training goes on without them.")
-        options["checkpoint_dir"] = None
-        return training.fit(model, data, validation_data=validation, **options)

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from gpflow_deep import presets
 from gpflow_deep.presets import Settings
 from gpflow_deep.presets.registry import CONSTANT
+from gpflow_deep.presets.settings import OWN_SETTINGS
 from gpflow_deep.validation import (
     check_choice,
     check_flag,
@@ -22,9 +23,6 @@ from gpflow_deep.validation import (
 )
 
 __all__ = ["OWN_SETTINGS", "check_parameters", "given_settings", "given_steps"]
-
-#: Those that are parameters of the estimator, or follow from its data, alone.
-OWN_SETTINGS = frozenset({"likelihood", "num_classes", "validation_fraction"})
 
 
 def given_settings(estimator: Any) -> dict[str, Any]:

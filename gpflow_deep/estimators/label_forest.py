@@ -93,23 +93,23 @@ class LabelForest(Forest):
         nodes, each = trees.leaves(inputs[judged]), np.arange(len(counts))[:, None]
         counted, totals = counts[each, nodes, own_class], counts.sum(axis=-1)[each, nodes]
         share = unseen / unseen.sum(axis=0)
-        best: tuple[Gain, float] | None = None
-        for prior in _PRIOR_COUNTS:
+
+        def gain_of(prior: float) -> Gain:
             after = np.sum(share * _posterior(counted, totals, before, prior), axis=0)
             each = np.full(len(inputs), np.nan)
             each[judged] = np.log(after) - np.log(before)
-            gain = Gain(*mean_and_error(each, rows.weights), each)
-            if best is None or gain.gain > best[0].gain:
-                best = gain, prior
-        assert best is not None
+            return Gain(*mean_and_error(each, rows.weights), each)
+
+        gains = {prior: gain_of(prior) for prior in _PRIOR_COUNTS}
+        best = max(_PRIOR_COUNTS, key=lambda prior: gains[prior].gain)
         forest = cls(
             trees=trees,
             predicted=predicted,
             counts=counts,
-            prior=np.asarray(best[1]),
+            prior=np.asarray(best),
             **limits_of(rows.X, rows.variances),
         )
-        return forest, best[0]
+        return forest, gains[best]
 
     def probabilities(
         self, X: np.ndarray, probabilities: np.ndarray, variances: np.ndarray

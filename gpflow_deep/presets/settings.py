@@ -6,9 +6,11 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-__all__ = ["CLASSES", "Settings"]
+__all__ = ["CLASSES", "OWN_SETTINGS", "Settings"]
 
 CLASSES = ("bernoulli", "softmax")  # likelihoods of two, of any number
+#: Those that are parameters of an estimator, or follow from its data, alone.
+OWN_SETTINGS = frozenset({"likelihood", "num_classes", "validation_fraction"})
 
 
 def _setting(

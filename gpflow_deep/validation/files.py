@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["check_file", "check_writable", "written_whole"]
+__all__ = ["NO_ROOM", "check_file", "check_writable", "written_whole"]
 
+#: A full disk, a file larger than it may be, a share that is used up.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 #: What writing may come to of which the system does not say where.
-_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_UNNAMED = {*NO_ROOM, errno.EIO}
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         with _written_whole(path) as file:
             yield file
     except OSError as error:
-        if error.errno in _NO_ROOM and error.filename is None:
+        if error.errno in _UNNAMED and error.filename is None:
             error.filename = str(path)
         raise
 

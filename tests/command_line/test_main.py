@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpflow_deep.command_line.fitting import FittedTable, predict_table
-from gpflow_deep.command_line.main import OWN_SETTINGS, _plain_errors, main
+from gpflow_deep.command_line.main import _plain_errors, main
 from gpflow_deep.command_line.plots import write_plots
 from gpflow_deep.command_line.scoring import Scores
 from gpflow_deep.estimators import DeepGPClassifier, DeepGPRegressor, given, load
 from gpflow_deep.presets import names
+from gpflow_deep.presets.settings import OWN_SETTINGS
 
 _QUICK = ("--model", "svgp", "--steps", "5", "--num-inducing", "8")
 
