@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -15,6 +13,16 @@ from typing import Any
 import click
 
 from gpflow_deep.command_line.interrupted import checkpoints_of, given_options, going_on_later
+from gpflow_deep.command_line.options import (
+    COLUMN,
+    COUNT,
+    FILE,
+    FOLDER,
+    FRACTION,
+    POSITIVE,
+    changed_settings,
+    probabilities,
+)
 from gpflow_deep.command_line.outputs import standard_output
 from gpflow_deep.command_line.pipes import readable
 from gpflow_deep.command_line.signals import ended_by_signals
@@ -23,32 +31,6 @@ from gpflow_deep.numerics.quiet import import_tensorflow
 
 __all__ = ["main"]
 
-
-class _Number(click.FloatRange):
-    """A finite one: no range keeps NaN out."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"expected a finite number, got {value!r}.", param, ctx)
-        return number
-
-
-class _Name(click.types.StringParamType):
-    """Of a column, with letters as tables are read."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        from gpflow_deep.command_line.cells import composed
-
-        name: str = composed(super().convert(value, param, ctx))
-        return name
-
-
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-_COUNT = click.IntRange(min=1)
-_POSITIVE = _Number(min=0.0, min_open=True)
-_COLUMN = _Name()
 
 _SECONDS = 180.0  # of training, where nothing is said
 _FIT = "fit.zip"
@@ -66,7 +48,7 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.option("--output", type=_FOLDER, default=Path("demo-output"), help="Folder for the figures.")
+@click.option("--output", type=FOLDER, default=Path("demo-output"), help="Folder for the figures.")
 @click.option("--quick", is_flag=True, help="A fifth of the training: to see that it runs.")
 def demo(output: Path, quick: bool) -> None:
     """Compare one layer and two on real data: numbers and classes, with figures."""
@@ -90,14 +72,14 @@ def models() -> None:
 
 
 @main.command()
-@click.argument("data", type=_FILE)
+@click.argument("data", type=FILE)
 @click.option(
-    "--target", type=_COLUMN, required=True, metavar="COLUMN", help="The column to predict."
+    "--target", type=COLUMN, required=True, metavar="COLUMN", help="The column to predict."
 )
-@click.option("--output", type=_FOLDER, required=True, help="Folder for the fitted model.")
+@click.option("--output", type=FOLDER, required=True, help="Folder for the fitted model.")
 @click.option(
     "--exclude",
-    type=_COLUMN,
+    type=COLUMN,
     multiple=True,
     metavar="COLUMN",
     help="Leave out; can be repeated.",
@@ -114,21 +96,21 @@ def models() -> None:
 @click.option(
     "--layers",
     "num_layers",
-    type=_COUNT,
+    type=COUNT,
     help="Layers of deep models.  [default: the model's own, or 2]",
 )
 @click.option(
-    "--time-limit", type=_POSITIVE, help="Seconds of training.  [default: 180, none with --steps]"
+    "--time-limit", type=POSITIVE, help="Seconds of training.  [default: 180, none with --steps]"
 )
-@click.option("--steps", type=_COUNT, help="Training steps, at most.")
-@click.option("--num-inducing", type=_COUNT, help="Inducing points of each layer.")
+@click.option("--steps", type=COUNT, help="Training steps, at most.")
+@click.option("--num-inducing", type=COUNT, help="Inducing points of each layer.")
 @click.option("--kernel", type=click.Choice(["rbf", "matern12", "matern32", "matern52"]))
 @click.option("--likelihood", type=click.Choice(["gaussian", "student-t"]), help="Of numbers.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64")
-@click.option("--jitter", type=_POSITIVE, help="On the diagonal of covariances.")
+@click.option("--jitter", type=POSITIVE, help="On the diagonal of covariances.")
 @click.option(
     "--validation-fraction",
-    type=_Number(0.0, 1.0, max_open=True),
+    type=FRACTION,
     default=0.1,
     help="Share of the rows held out to choose by.",
 )
@@ -170,7 +152,7 @@ def fit(
     """
     # What training tells of itself goes where all else goes.
     with _plain_errors(), redirect_stdout(sys.stderr):
-        settings = _changed(changes, options["steps"])
+        settings = changed_settings(changes, options["steps"])
         options["steps"] = options["steps"] or settings.get("steps")
         _keep_input(output / _FIT, data)
         _keep_fit(output / _FIT, overwrite)
@@ -222,17 +204,17 @@ def fit(
 
 @main.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("new", type=_FILE)
+@click.argument("new", type=FILE)
 @click.option("--output", type=click.Path(dir_okay=False), default="-", help="CSV file.")
 @click.option("--quantiles", default="0.025,0.5,0.975", help="Probabilities; may be empty.")
 @click.option(
     "--keep",
-    type=_COLUMN,
+    type=COLUMN,
     multiple=True,
     metavar="COLUMN",
     help="Have it beside; can be repeated.",
 )
-@click.option("--plots", type=_FOLDER, help="Folder for figures, where NEW has the target.")
+@click.option("--plots", type=FOLDER, help="Folder for figures, where NEW has the target.")
 @click.option("--separator", help="Of the file's cells; found from the file by default.")
 @click.option("--encoding", help="Of the file; found from the file by default.")
 def predict(
@@ -253,15 +235,15 @@ def predict(
     are scored.
     """
     with _plain_errors(), readable(new) as new:
-        levels = _probabilities(quantiles)
+        levels = probabilities(quantiles)
         if output != "-":
             _keep_input(Path(output), new)
             _keep_input(Path(output), folder / _FIT)
         import_tensorflow()
-        from gpflow_deep.command_line.columns import shortened
         from gpflow_deep.command_line.fitting import FittedTable, predict_table
         from gpflow_deep.command_line.scoring import Scores
         from gpflow_deep.command_line.tables import read_table, require, stream_table
+        from gpflow_deep.command_line.unexpected import Unexpected
         from gpflow_deep.validation.files import check_file, check_writable, written_whole
 
         if output != "-":
@@ -279,10 +261,7 @@ def predict(
         from tqdm import tqdm
 
         scores = Scores(fitted) if fitted.target in first.columns else None
-        num_lines = num_rows = num_far = 0
-        filled: Counter[str] = Counter()
-        unseen: Counter[str] = Counter()
-        examples: dict[str, str] = {}
+        unexpected = Unexpected(fitted)
         tables, again = tee(chain([first], parts))
         found = predict_table(fitted, tables, levels, keep)
         own = standard_output() if output == "-" else written_whole(Path(output))
@@ -290,37 +269,13 @@ def predict(
             own as file,
             tqdm(unit="row", disable=True if output == "-" else None) as bar,
         ):
-            for (predicted, far), table in zip(found, again, strict=True):
-                predicted.to_csv(file, index=False, header=num_rows == 0, lineterminator="\n")
-                for name, where in fitted.recipe.unexpected(table).items():
-                    filled[name] += int(where.sum())
-                for name, cells in fitted.recipe.unseen(table).items():
-                    unseen[name] += len(cells)
-                    examples.setdefault(name, shortened(cells.iloc[0]))
+            for part, ((predicted, far), table) in enumerate(zip(found, again, strict=True)):
+                predicted.to_csv(file, index=False, header=part == 0, lineterminator="\n")
+                unexpected.add(table, far)
                 if scores is not None:
                     scores.add(table, predicted)
-                num_lines = int(table.index[-1]) + 1
-                num_rows, num_far = num_rows + len(table), num_far + int(far.sum())
                 bar.update(len(table))
-        if num_lines > num_rows:
-            _tell(
-                f"Warning: {num_lines - num_rows} blank rows among the others have no prediction."
-            )
-        for name, count in filled.items():
-            _tell(
-                f"Warning: column {name!r} has {count} missing cells, and had none in training: they are"
-                " taken for its usual value, or for no category."
-            )
-        for name, count in unseen.items():
-            _tell(
-                f"Warning: column {name!r} has {count} cells of categories that it had not in training, such"
-                f" as {examples[name]!r}: they are taken for no category."
-            )
-        if num_far:
-            _tell(
-                f"Warning: {num_far} of {num_rows} rows are out of the ranges of the training data; do not"
-                " rely on them."
-            )
+        _tell(*unexpected.lines())
         if scores is not None:
             _tell(*scores.lines())
         if plots and scores and scores.values():
@@ -343,58 +298,6 @@ def _keep_fit(output: Path, overwrite: bool) -> None:
     """Refuse to write over an earlier fit: before the data are read."""
     if output.is_file() and not overwrite:
         raise FileExistsError(f"{output}: there is an earlier fit; --overwrite replaces it.")
-
-
-def _changed(changes: tuple[str, ...], steps: int | None) -> dict[str, Any]:
-    """
-    Settings by name, in the types of their defaults.
-
-    :param changes: each `NAME=VALUE`.
-    :param steps: those of another option, if it was given.
-    """
-    from gpflow_deep.presets.settings import OWN_SETTINGS, Settings
-
-    defaults = {name: value for name, value in vars(Settings()).items() if name not in OWN_SETTINGS}
-    values = {}
-    for change in changes:
-        name, equals, text = change.partition("=")
-        if not equals:
-            raise click.BadParameter(f"expected NAME=VALUE, got {change!r}.", param_hint="--set")
-        name = name.strip().replace("-", "_")
-        if name not in defaults:
-            raise click.BadParameter(
-                f"expected a name among {', '.join(defaults)}, got {name!r}.", param_hint="--set"
-            )
-        try:
-            values[name] = type(defaults[name])(text.strip())
-        except ValueError:
-            expected = type(defaults[name]).__name__
-            raise click.BadParameter(
-                f"{name}: expected {expected}, got {text!r}.", param_hint="--set"
-            ) from None
-    try:
-        Settings(**values)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--set") from error
-    if steps is not None and values.get("steps", steps) != steps:
-        raise click.BadParameter(
-            f"steps: expected one number, got {steps} by --steps and {values['steps']}.",
-            param_hint="--set",
-        )
-    return values
-
-
-def _probabilities(text: str) -> list[float]:
-    try:
-        levels = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        levels = [float("nan")]
-    if not all(0.0 < level < 1.0 for level in levels):
-        raise click.BadParameter(
-            f"expected numbers in (0, 1), separated by commas, got {text!r}.",
-            param_hint="--quantiles",
-        )
-    return levels
 
 
 def _tell(*messages: str) -> None:
