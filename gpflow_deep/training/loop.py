@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -29,6 +29,7 @@ from gpflow_deep.validation import (
 )
 
 from .adam import Adam
+from .averages import averaged, take_averages
 from .chains import moving_chains
 from .checkpoints import Checkpoints, check_directory
 from .checks import check_data, check_tempering
@@ -301,7 +302,7 @@ def fit(
                 if place >= min(validate_at, save_at) or overdue:
                     stepper.check_parameters()
                 if validation and place >= validate_at:
-                    with _averages(optimizer, variables):
+                    with averaged(optimizer, variables):
                         (score,) = replicas.agree(stepper.score(validation))
                         run.validations.append((run.step, score))
                         if run.best == (run.step, score):
@@ -318,7 +319,7 @@ def fit(
     if validation:
         validation.restore()
     else:
-        _finalise(optimizer, variables)
+        take_averages(optimizer, variables)
     out_of_time = run.step < steps and not run.out_of_patience(patience)
     return run.result(patience, out_of_time)
 
@@ -338,32 +339,6 @@ def _check_called(function: Any, name: str, **arguments: Any) -> None:
         ) from error
     except ValueError:  # of some built-in ones nothing is known
         pass
-
-
-def _finalise(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Set parameters to their averages, where an optimiser keeps any."""
-    if _keeps_averages(optimizer):
-        optimizer.finalize_variable_values(variables)
-
-
-def _keeps_averages(optimizer: Any) -> bool:
-    inner = getattr(
-        optimizer, "inner_optimizer", optimizer
-    )  # of one that scales the loss of another
-    return bool(getattr(inner, "use_ema", False))
-
-
-@contextmanager
-def _averages(optimizer: Any, variables: Sequence[tf.Variable]) -> Iterator[None]:
-    """For a while, what :func:`_finalise` sets; where an error sets them to others, these stay."""
-    if not _keeps_averages(optimizer):
-        yield
-        return
-    values = [variable.numpy() for variable in variables]
-    _finalise(optimizer, variables)
-    yield
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
 
 
 def _name(function: Callable[..., Any]) -> str:
