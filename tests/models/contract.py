@@ -120,7 +120,9 @@ FAMILIES: dict[str, Callable[..., DeepGPModel]] = {
 `num_prediction_samples`, by the family's name."""
 
 COMPILED_FAMILIES = [
-    name for name in FAMILIES if name not in ("mean-field", "fully-coupled", "amortized-sites")
+    name
+    for name in FAMILIES
+    if name not in ("mean-field", "fully-coupled", "block-structured", "amortized-sites")
 ]
 """For what takes seconds a family to compile: without those whose every operation others have too."""
 
