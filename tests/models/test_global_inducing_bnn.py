@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.base import Module
+from gpflow.keras import tf_keras
 
 import gpflow_deep as gd
 from gpflow_deep.layers import BayesianConv2D, BayesianDense, GPLayer
@@ -142,7 +143,8 @@ def test_one_layer_has_the_components_of_what_it_depends_on(posterior: Any, prio
     assert f.means.shape == (8 if depends else 1, len(XNEW), 1)
     assert model.predict_y(XNEW)[0].shape == model.predict_f_samples(XNEW).shape == (len(XNEW), 1)
     assert np.isfinite(model.predict_log_density((X, Y))).all()
-    gd.training.fit(model, (X, Y), steps=2, progress=False)
+    _, slopes = gradients(lambda: model.training_loss((X, Y)), model.trainable_variables)
+    assert all(np.isfinite(slope).all() for slope in slopes)
 
 
 def test_gps_on_top_of_no_network_are_a_global_inducing_gp() -> None:
@@ -165,9 +167,8 @@ def test_the_estimators_have_one_expectation(mix: str) -> None:
     results = {}
     for estimator in ESTIMATORS:
         model = _model(MIXES[mix], "scale", estimator=estimator, num_samples=2000)
-        objective = tf.function(model.elbo, autograph=False)
         tf.random.set_seed(0)
-        values = np.array([objective((X, Y)) for _ in range(10)])
+        values = np.array([model.elbo((X, Y)) for _ in range(10)])
         results[estimator] = values.mean(), values.std() / np.sqrt(len(values) - 1)
     mean, error = results.pop("marginal")
     for other_mean, other_error in results.values():
@@ -215,7 +216,9 @@ def test_inducing_inputs_that_no_posterior_uses_are_not_trained() -> None:
     fix_draws(model)
     loss = model.training_loss_closure((X, Y), compile=False, seed=0)
     before = loss()
-    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 3})
+    gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, options={"maxiter": 3}, compile=False
+    )
     assert loss() < before
     assert _model().inducing_inputs.trainable
 
@@ -236,8 +239,7 @@ def test_gps_on_top() -> None:
         top = GPLayer(gpflow.kernels.SquaredExponential(), None, 1)
         model = _model(top=top, estimator=estimator, num_samples=1000)
         tf.random.set_seed(0)
-        objective = tf.function(model.elbo, autograph=False)
-        values = np.array([objective((X, Y)) for _ in range(10)])
+        values = np.array([model.elbo((X, Y)) for _ in range(10)])
         results[estimator] = values.mean(), values.std() / 3.0
     mean, error = results.pop("marginal")
     for other_mean, other_error in results.values():
@@ -337,15 +339,15 @@ def test_uncertainty_by_layer_of_many_points_in_parts(monkeypatch: pytest.Monkey
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("prior", ["neal", "scale"])
-def test_predictions_and_their_cache(prior: str) -> None:
-    model = _model(prior=prior)
+def test_predictions_and_their_cache() -> None:
+    model = _model(prior="scale")
     posterior = model.posterior()
-    for predict in PREDICTIONS.values():
+    for name, predict in PREDICTIONS.items():
         expected = predict(model, XNEW)
         assert_close(predict(posterior, XNEW), expected)
-        compiled = tf.function(partial(predict, model, XNEW), autograph=False)
-        assert_close(compiled(), expected, rtol=1e-7)
+        if name in ("predict_f full_cov", "predict_log_density"):  # of each kind one
+            compiled = tf.function(partial(predict, model, XNEW), autograph=False)
+            assert_close(compiled(), expected, rtol=1e-7)
     variables = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
     assert_close(variables.predict_y(XNEW), model.predict_y(XNEW))
     mixture = model.predict_f_mixture(XNEW, 20)
@@ -399,10 +401,10 @@ def test_factorised_convolutions_draw_their_outputs() -> None:
 # ---------------------------------------------------------------- as a GPflow model
 
 
-COPIES = pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+_COPIES = (copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)))
 
 
-@COPIES
+@pytest.mark.parametrize("copied", _COPIES)
 def test_copies(copied: Any) -> None:
     model = _model(prior="scale")
     other = copied(model)
@@ -417,8 +419,12 @@ def test_training_in_single_precision() -> None:
     for mix in ("global", "locally reparameterised"):
         model = _model(MIXES[mix], "scale", num_samples=2)
         data = X.astype(np.float32), Y.astype(np.float32)
-        result = gd.training.fit(model, data, steps=5, learning_rate=0.02, progress=False)
-        assert np.isfinite(result.history["loss"]).all()
+        adam = tf_keras.optimizers.Adam(0.02)
+        loss_of = partial(model.training_loss, data)
+        for _ in range(5):
+            loss, slopes = gradients(loss_of, model.trainable_variables)
+            assert loss.dtype == tf.float32 and np.isfinite(loss)
+            adam.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
         assert model.predict_y(XNEW)[0].dtype == tf.float32
 
 
@@ -482,13 +488,6 @@ def test_one_full_precision_for_all_draws_in_single_precision() -> None:
         noise = noise or model.draw_noise(60, seed=[1, 2])
         bounds.append(float(model.elbo((X, Y), [tf.cast(z, dtype) for z in noise])))
     np.testing.assert_allclose(bounds[1], bounds[0], rtol=1e-4)
-
-
-def test_compiled_by_xla() -> None:
-    model = _model()
-    fix_draws(model)
-    loss = tf.function(lambda: model.training_loss((X, Y)), jit_compile=True, autograph=False)
-    assert_close(loss(), model.training_loss((X, Y)), rtol=1e-7)
 
 
 def _gp_on_three_features(kernel: Any, mean_function: Any = None) -> list[Any]:
@@ -584,8 +583,7 @@ def test_bad_arguments(arguments: dict[str, Any], error: type, message: str) -> 
         gd.models.GlobalInducingBNN(layers, likelihood, inducing_inputs, **arguments)
 
 
-@COPIES
-def test_variables_of_a_keras_layer_are_trained(copied: Any) -> None:
+def test_variables_of_a_keras_layer_are_trained() -> None:
     dense = tf.keras.layers.Dense(5, dtype="float64")
     layers = [Activation(dense), BayesianDense(3), Activation(), BayesianDense(1)]
     model = gd.models.GlobalInducingBNN(layers, gpflow.likelihoods.Gaussian(0.1), X[:6])
@@ -594,10 +592,11 @@ def test_variables_of_a_keras_layer_are_trained(copied: Any) -> None:
     gd.training.fit(model, (X, Y), steps=3, progress=False)
     for one, other in zip(dense.get_weights(), start, strict=True):
         assert differ(one, other)
-    other = copied(model)
-    assert_close(other.predict_f(XNEW), model.predict_f(XNEW))
-    other.trainable_variables[0].assign(2.0 * other.trainable_variables[0])
-    assert differ(other.predict_f(XNEW), model.predict_f(XNEW))
+    for copied in _COPIES:
+        other = copied(model)
+        assert_close(other.predict_f(XNEW), model.predict_f(XNEW))
+        other.trainable_variables[0].assign(2.0 * other.trainable_variables[0])
+        assert differ(other.predict_f(XNEW), model.predict_f(XNEW))
 
 
 def test_sizes_by_numpy() -> None:

@@ -170,9 +170,12 @@ def test_training_improves_the_bound(case: Case) -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("family", OTHER_FAMILIES)
+@pytest.mark.parametrize("family", ["fitc-ep", "amortized-sites"])
 def test_other_families_take_them_too(family: str, case: Case) -> None:
-    """Finite losses and gradients; densities that are those of draws of the functions."""
+    """
+    Finite losses and gradients; densities that are those of draws of the functions. Of the families that
+    train as the one above does, one layer below is enough.
+    """
     _check_takes(family, case, (2,))
 
 

@@ -184,12 +184,16 @@ def _dynamic(likelihood: str) -> dict[str, Any]:
     return {}
 
 
+# No input enters what the others have of their own.
+SEE_INPUTS = ["mean-field", "sigma-points", "global-inducing", "fitc-ep"]
+
+
 # All are asked for what is least known; in what is known a little more they take turns.
 @pytest.mark.parametrize(
     ("name", "shape", "likelihood"),
     [
-        *((name, None, "gaussian") for name in MODELS),
-        *zip(OURS, cycle([[None, None], None]), cycle(["gaussian", "classes"])),
+        *((name, None, "gaussian") for name in ["SVGP", *SEE_INPUTS]),
+        *zip(SEE_INPUTS, cycle([[None, None], None]), cycle(["gaussian", "classes"])),
     ],
 )
 def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> None:
@@ -199,31 +203,29 @@ def test_training_on_unknown_shapes(name: str, shape: Any, likelihood: str) -> N
     targets = Y if likelihood == "gaussian" else np.arange(N, dtype=float)[:, None] % 3
     loss = tf.function(lambda data: model.training_loss(data), input_signature=[(spec, spec)])
 
-    @tf.function
     def closure() -> tf.Tensor:
         return loss((X, targets))
 
     before = closure()
     gpflow.optimizers.Scipy().minimize(
-        closure, variables=model.trainable_variables, options={"maxiter": 3}, compile=True
+        closure, variables=model.trainable_variables, options={"maxiter": 3}, compile=False
     )
     assert closure() < before
 
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [*((name, None) for name in MODELS), *zip(OURS, cycle([[None, None], [None, D]]))],
+    [
+        *((name, None) for name in ["SVGP", *SEE_INPUTS]),
+        *zip(SEE_INPUTS, cycle([[None, None], [None, D]])),
+    ],
 )
 def test_predictions_of_unknown_shapes(name: str, shape: Any) -> None:
     model = _make(name)
     spec = tf.TensorSpec(shape=shape, dtype=tf.float64)
-    predictions = [
-        lambda X: model.predict_f(X),
-        lambda X: model.predict_f(X, full_cov=True),
-        lambda X: model.predict_y(X),
-    ]
+    predictions = [lambda X: model.predict_y(X), lambda X: model.predict_f(X, full_cov=True)]
     if name == "SVGP" and shape is None:
-        predictions.pop(1)
+        predictions.pop()
     for predict in predictions:
         compiled = tf.function(predict, input_signature=[spec])
         assert_close(compiled(XNEW), predict(XNEW))
