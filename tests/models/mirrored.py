@@ -13,7 +13,7 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 
 from gpflow_deep.models import DeepGPModel
-from tests.models.contract import FAMILIES, X, Y, fix_draws, gradients, make_model, values
+from tests.models.contract import COMPILED_FAMILIES, X, Y, fix_draws, gradients, make_model, values
 
 __all__: list[str] = []
 
@@ -76,7 +76,7 @@ def main() -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert strategy.num_replicas_in_sync == 2
-    for index, family in enumerate(FAMILIES):
+    for index, family in enumerate(COMPILED_FAMILIES):
         one = make_model(family)
         with strategy.scope():
             two = make_model(family)

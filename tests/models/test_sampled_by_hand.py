@@ -53,10 +53,9 @@ def conjugate(num_chains: int) -> tuple[SampledDeepGP, gpflow.models.GPR]:
 # The density.
 
 
-@pytest.mark.parametrize("num_chains", [1, 4])
-def test_hamiltonian_samples_have_the_exact_posterior(num_chains: int) -> None:
+def test_hamiltonian_samples_have_the_exact_posterior() -> None:
     """By GPflow's recipe, predictions included; tempered by four chains deviations were twice as wide."""
-    model, exact = conjugate(num_chains)
+    model, exact = conjugate(num_chains=4)
     data = exact.data
     helper = gpflow.optimizers.SamplingHelper(
         lambda: model.log_posterior_density(data), model.trainable_parameters
@@ -73,7 +72,7 @@ def test_hamiltonian_samples_have_the_exact_posterior(num_chains: int) -> None:
             current_state=helper.current_state,
             kernel=kernel,
             trace_fn=lambda _, result: result.is_accepted,
-            seed=[0, num_chains],
+            seed=[0, 4],
         )
 
     samples, accepted = run()
