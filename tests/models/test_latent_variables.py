@@ -460,8 +460,9 @@ KERNELS: dict[str, Callable[[], kernels.Kernel]] = {
     [
         ("linear", True, 3),
         ("with white noise", True, 3),
-        ("shared", True, 1),
+        ("shared", True, 3),
         ("separate", False, 3),
+        ("separate", True, 1),
     ],
 )
 def test_kernels_of_hidden_layers(name: str, whiten: bool, K: int) -> None:
