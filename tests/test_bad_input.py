@@ -162,6 +162,13 @@ def test_bad_test_inputs_are_refused(model: gd.models.DeepGP, name: str) -> None
             act(predictor)
 
 
+def test_data_that_are_no_matrix_are_refused_with_advice(model: gd.models.DeepGP) -> None:
+    with pytest.raises(ValueError, match=r"data\[1\].*matrix.*One column is x\[:, None\]"):
+        model.elbo((XNEW, YNEW[:, 0]))
+    with pytest.raises(ValueError, match=r"data\[0\].*matrix.*reshape them to \[5, 16\]"):
+        model.elbo((np.zeros([5, 4, 4, 1]), YNEW[:5]))
+
+
 def test_unknown_dimensions_are_checked_when_they_are_known(model: gd.models.DeepGP) -> None:
     signature = [tf.TensorSpec([None, None], tf.float64)]
     predict = tf.function(model.predict_y, input_signature=signature)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.optimizers import Scipy
@@ -27,6 +30,7 @@ __all__ = [
     "maximise",
 ]
 
+_MOST_COMPILED = 32  # objectives that are kept
 _MUCH, _LAST_ITERATIONS = 0.002, 5  # nats a row each, as functions without noise gain for long
 
 
@@ -103,24 +107,43 @@ def _loss_and_gradient(
     return loss, tf.cast(Scipy.pack_tensors(gradients), values.dtype)
 
 
-class Objectives:
-    """Objectives of which those of a name have one compilation."""
+class _Compiled(threading.local):
+    """What of a name was compiled first: by each thread, as evaluations assign to variables."""
 
     def __init__(self) -> None:
-        self._first: dict[Hashable, Objective] = {}
+        self.first: OrderedDict[Hashable, Objective] = OrderedDict()
+
+
+_compiled = _Compiled()
+
+
+class Objectives:
+    """
+    Objectives of which those of a name have one compilation, which takes a second: those of other fits, too,
+    such as to the folds of a cross-validation.
+    """
+
+    def __init__(self) -> None:
+        self._without_name: OrderedDict[Hashable, Objective] = OrderedDict()
 
     def of(self, model: ExactGP, *name: Hashable, alike: bool = False) -> Objective:
         """
         A model's objective.
 
-        :param name: the same for models of one kernel, priors and numbers of columns alone.
+        :param name: the same for models of one kernel and priors alone. Without one it is alike those that
+            were made here without one.
         :param alike: whether all lengthscales have one value.
         """
-        key = *name, model.inputs.dtype, _compiled_rows(model)
-        if key not in self._first:
+        columns = model.inputs.shape[1], model.num_latent_gps
+        key = (*name, *columns, model.inputs.dtype, _compiled_rows(model), gpflow.config.config())
+        first = _compiled.first if name else self._without_name
+        if key not in first:
             # Evaluations leave their values in the model that was compiled: nobody's.
-            self._first[key] = Objective(copy.deepcopy(model))
-        return Objective(model, self._first[key], alike)
+            first[key] = Objective(copy.deepcopy(model))
+        first.move_to_end(key)
+        if len(first) > _MOST_COMPILED:
+            first.popitem(last=False)
+        return Objective(model, first[key], alike)
 
 
 def _compiled_rows(model: ExactGP) -> int | None:

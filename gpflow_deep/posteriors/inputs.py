@@ -127,7 +127,7 @@ class TakesInputs:
 
 def _advice_on(shape: tf.TensorShape) -> str:
     """The end of a message on an array that is no matrix."""
-    return " One column is x[:, None]." if shape.rank == 1 else ""
+    return " One column is x[:, None]." if shape.rank == 1 else images_as_rows(shape)
 
 
 def as_rows(x: tf.Tensor, columns: int | None = None) -> tf.Tensor:

@@ -25,6 +25,7 @@ _SHORTER = (
     (r"num_(results|burnin_steps|leapfrog_steps)=\d+", r"num_\1=2"),
     (r"time_limit=\d+", 'model="svgp", steps=2'),
     (r'model="auto", ', ""),
+    (r'Regressor\("gp"', 'Regressor("gp", kernel="rbf"'),
     (r'"maxiter": \d+', '"maxiter": 2'),
 )
 

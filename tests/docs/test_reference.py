@@ -14,8 +14,10 @@ import tensorflow as tf
 import gpflow_deep as gd
 from gpflow_deep.presets import registry
 
+from ..compiling import few_steps_are_not_compiled
 from .public import ROOMS, Example, examples, public_names
 
+__all__ = ["few_steps_are_not_compiled"]
 _PAGES = Path(__file__).parents[2] / "docs" / "api"
 
 #: Names that have no example yet. The list may only become shorter.

@@ -1,5 +1,6 @@
 """The exact GP's choices: what kernel, and which inputs count."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets import get, recommended
 
 
-def fit(X, Y):
+def fit(X, Y, kernel="own"):
     rows = Rows(X, (Y - Y.mean()) / Y.std(), np.ones(len(X)))
-    model, settings, _ = fit_exact("gp", rows, recommended("gp", *X.shape), seed=0)
+    settings = replace(recommended("gp", *X.shape), kernel=kernel)
+    model, settings, _ = fit_exact("gp", rows, settings, seed=0, forest=False)
     return model, settings.kernel
 
 
@@ -47,13 +49,15 @@ def test_of_kernels_of_like_evidence_the_one_that_predicts_rows_left_out(monkeyp
     assert isinstance(model.kernel, kernel)
 
 
-@pytest.mark.parametrize("num_rows, frequency, deviation", [(300, 2.0, 0.3), (400, 3.0, 0.1)])
-def test_two_inputs_of_thirty_are_found(num_rows, frequency, deviation):
+@pytest.mark.parametrize(
+    "num_rows, frequency, deviation, kernel", [(300, 2.0, 0.3, "rbf"), (400, 3.0, 0.1, "own")]
+)
+def test_two_inputs_of_thirty_are_found(num_rows, frequency, deviation, kernel):
     """From long lengthscales the evidence leads to nothing but noise."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=[num_rows, 30])
     Y = np.sin(frequency * X[:, :1]) * X[:, 1:2]
-    model, _ = fit(X, Y + deviation * rng.normal(size=Y.shape))
+    model, _ = fit(X, Y + deviation * rng.normal(size=Y.shape), kernel)
     assert float(model.likelihood.variance.numpy()) < 0.2
     lengthscales = model.kernel.lengthscales.numpy()
     assert np.max(lengthscales[:2]) < 0.5 * np.min(lengthscales[2:])
@@ -64,7 +68,7 @@ def _gone(num_rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=[num_rows, 12])
     Y = np.sin(X[:, :1]) + 0.5 * X[:, :1] * X[:, 1:2]
-    model, _ = fit(X, Y + 0.1 * rng.normal(size=Y.shape))
+    model, _ = fit(X, Y + 0.1 * rng.normal(size=Y.shape), "rbf")
     lengthscales = model.kernel.lengthscales.numpy()
     assert np.max(lengthscales[:2]) < 10.0
     return np.sum(lengthscales > 200.0)
@@ -128,7 +132,7 @@ def test_of_two_maxima_the_one_with_little_noise_is_found():
 def test_function_without_noise_is_fitted():
     """Its noise ends at the floor."""
     X = np.linspace(-1.0, 1.0, 60)[:, None]
-    model, _ = fit(X, np.sin(3.0 * X))
+    model, _ = fit(X, np.sin(3.0 * X), "rbf")
     assert float(model.likelihood.variance.numpy()) < 1e-4
 
 
@@ -155,7 +159,7 @@ def test_objective_is_the_loss_with_its_gradient(float_type):
 
 @pytest.mark.parametrize("sizes, compilations", [((20, 31, 7), 1), ((20, 210, 211, 210), 3)])
 def test_objectives_of_one_name_are_compiled_once_and_leave_models_alone(
-    monkeypatch, sizes, compilations
+    monkeypatch, sizes, compilations, evidence_is_compiled_anew
 ):
     """But for each number of many rows, whose matrices are worked on by halves."""
     traced, real = [], ascent._loss_and_gradient
@@ -176,6 +180,34 @@ def test_objectives_of_one_name_are_compiled_once_and_leave_models_alone(
         assert loss == pytest.approx(expected, rel=1e-12)
         np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-10, atol=1e-12)
     assert compilations == 0
+
+
+def test_fits_share_compilations_where_nothing_but_numbers_differs(
+    monkeypatch, evidence_is_compiled_anew
+):
+    """Not between threads, whose evaluations would meet in the same variables, nor without a name."""
+    traced, real = [], ascent._loss_and_gradient
+    monkeypatch.setattr(ascent, "_loss_and_gradient", lambda *a: traced.append(1) or real(*a))
+    rng = np.random.default_rng(0)
+
+    def evaluate(num_columns=2, name=("gp",), num_rows=30):
+        X = rng.normal(size=(num_rows, num_columns))
+        model = get("gp").build(X, np.sin(X[:, :1]), recommended("gp", num_rows, num_columns), 0)
+        objective = ascent.Objectives().of(model, *name)
+        before = len(traced)
+        loss, _ = objective(objective.values)
+        assert loss == pytest.approx(model.training_loss().numpy(), rel=1e-12)
+        return len(traced) - before
+
+    assert [evaluate(), evaluate(num_rows=40), evaluate(3), evaluate(3)] == [1, 0, 1, 0]
+    assert [evaluate(name=()), evaluate(name=())] == [1, 1]
+    with gpflow.config.as_context():
+        gpflow.config.set_default_jitter(1e-4)
+        assert evaluate() == 1
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(evaluate).result() == 1
+    monkeypatch.setattr(ascent, "_MOST_COMPILED", 2)
+    assert [evaluate(4), evaluate(5), evaluate(), evaluate(5)] == [1, 1, 1, 0]
 
 
 def _slow(num_rows):
