@@ -50,6 +50,11 @@ DATA: dict[str, tuple[type[Exception], str, Any]] = {
     "text": (TypeError, r"data\[1\].*real numbers.*string", (X, Y.astype(str))),
     "complex": (TypeError, r"data\[0\].*real numbers.*complex", (X + 1j, Y)),
     "objects": (TypeError, r"data\[1\].*real numbers", (X, Y.astype(str).astype(object))),
+    "a table with text": (
+        TypeError,
+        r"data\[0\].*real numbers, got DataFrame: it holds text, such as 'red'",
+        (pd.DataFrame({"a": ["red"] * 20, "b": X[:, 1]}), Y),
+    ),
     "ragged": (TypeError, r"data\[1\].*real numbers.*list", (X, [[1.0]] * 19 + [[1.0, 2.0]])),
     "none": (TypeError, r"data\[1\].*real numbers.*None", (X, None)),
     "X alone": (TypeError, r"data.*pair \(X, Y\).*ndarray", X),

@@ -16,6 +16,7 @@ from gpflow_deep.command_line.interrupted import checkpoints_of, given_options, 
 from gpflow_deep.command_line.options import (
     COLUMN,
     COUNT,
+    CSV_FILE,
     FILE,
     FOLDER,
     FRACTION,
@@ -205,7 +206,7 @@ def fit(
 @main.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("new", type=FILE)
-@click.option("--output", type=click.Path(dir_okay=False), default="-", help="CSV file.")
+@click.option("--output", type=CSV_FILE, default="-", help="CSV file.")
 @click.option("--quantiles", default="0.025,0.5,0.975", help="Probabilities; may be empty.")
 @click.option(
     "--keep",

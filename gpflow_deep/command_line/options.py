@@ -12,6 +12,7 @@ import click
 __all__ = [
     "COLUMN",
     "COUNT",
+    "CSV_FILE",
     "FILE",
     "FOLDER",
     "FRACTION",
@@ -41,6 +42,23 @@ class _Name(click.types.StringParamType):
         return name
 
 
+class _CSVFile(click.Path):
+    """One to write, or `-`: other kinds of files are told by their names when they are read."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        name = str(super().convert(value, param, ctx))
+        if (ending := Path(name).suffix.lower()) in _OTHER_KINDS:
+            self.fail(
+                f"expected the name of a CSV file, which is written, got one in {ending}.",
+                param,
+                ctx,
+            )
+        return name
+
+
+_OTHER_KINDS = (".parquet", ".pq", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zip", ".zst")
+
+CSV_FILE = _CSVFile(dir_okay=False)
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 COUNT = click.IntRange(min=1)

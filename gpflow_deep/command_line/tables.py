@@ -121,7 +121,8 @@ def stream_table(
             table = table.reset_index(drop=table.index.names == [None])
         except ImportError as error:
             raise ValueError(
-                f"{path}: to read Parquet takes pyarrow, which is not installed (pip install pyarrow)."
+                f"{path}: to read Parquet takes pyarrow: pip install 'pyarrow<22' (later ones want NumPy 2)."
+                f" What failed: {error}"
             ) from error
         except (OSError, ValueError) as error:
             raise ValueError(f"{path}: expected a Parquet file, got {error}.") from error

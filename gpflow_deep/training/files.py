@@ -163,7 +163,7 @@ def _parquet() -> Any:
         return import_module("pyarrow.parquet")
     except ImportError as error:
         raise ImportError(
-            "Parquet files are read by the package pyarrow: pip install pyarrow."
+            "Parquet files are read by pyarrow: pip install 'pyarrow<22' (later ones want NumPy 2)."
         ) from error
 
 

@@ -132,6 +132,7 @@ def as_real_tensor(x: Any, name: str) -> tf.Tensor:
     :raises ValueError: where cells of it are masked.
     """
     _refuse_masks(x, name)
+    kind = type(x).__name__
     try:
         if isinstance(x, (list, tuple, float)) and not _holds_tensors(x):
             array = as_array(x)
@@ -140,10 +141,13 @@ def as_real_tensor(x: Any, name: str) -> tf.Tensor:
             x = array
         elif isinstance(x, np.ndarray) or hasattr(x, "iloc"):
             x = as_array(x)
+            cells = x.flat if x.dtype.kind == "O" else ()
+            if (text := next((cell for cell in cells if isinstance(cell, str)), None)) is not None:
+                raise ValueError(f"it holds text, such as {text!r}.")
         tensor = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name}: expected an array of real numbers, got {type(x).__name__}: {error}"
+            f"{name}: expected an array of real numbers, got {kind}: {error}"
         ) from error
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
         raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype.name}.")

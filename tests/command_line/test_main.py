@@ -370,6 +370,17 @@ def test_predict_reads_a_table_called_partial(fit_folder: Path, tmp_path: Path) 
     assert len(pd.read_csv(tmp_path / "out.csv")) == 3 and data.read_bytes() == before
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
+def test_predictions_are_not_written_to_files_of_other_kinds(
+    fit_folder: Path, tmp_path: Path, ending: str
+) -> None:
+    _table(3).to_csv(tmp_path / "new.csv", index=False)
+    output = tmp_path / f"out.{ending}"
+    result = _run("predict", fit_folder, tmp_path / "new.csv", "--output", output)
+    assert result.exit_code == 2 and "expected the name of a CSV file" in result.stderr
+    assert not output.exists()
+
+
 def test_fit_does_not_write_over_its_data(tmp_path: Path) -> None:
     data = tmp_path / "fit.zip"
     _table().to_csv(data, index=False)

@@ -80,6 +80,19 @@ def test_letters_with_marks_are_read_as_one_character(tmp_path: Path, form: str)
         read_table(_file(tmp_path, unicodedata.normalize("NFD", "é,b") + ",é\n1,2,3\n"))
 
 
+def test_why_parquet_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is there may be for another NumPy."""
+
+    def failing(path: Path) -> None:
+        raise ImportError("pyarrow requires NumPy 2.0 or newer")
+
+    monkeypatch.setattr(pd, "read_parquet", failing)
+    with pytest.raises(
+        ValueError, match=r"install 'pyarrow<22'.*What failed: .*NumPy 2.0 or newer"
+    ):
+        read_table(tmp_path / "data.parquet")
+
+
 def test_letters_with_marks_in_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = unicodedata.normalize("NFD", "é")
     cells = {apart: [apart, "é", None], "n": [1.0, np.nan, 2.0], "mixed": [apart, 1, b"e"]}
