@@ -72,7 +72,9 @@ def run_demo(
     echo("\n" + _table(rows))
     echo(
         "What to look at: regression.png, where one layer takes the sky for as rough as the roof; and the"
-        " test log densities (higher is better)."
+        " test log densities (higher is better). Errors, which are the RMSE of brightness and the share of"
+        " wrong classes, are of the means alone: a better density may come with larger ones. The estimators'"
+        " default, DeepGPRegressor(), mixes shallow and deep models."
     )
     echo(
         "Your own table: gpflow-deep fit DATA.csv --target COLUMN --output FIT, then gpflow-deep predict FIT"
