@@ -25,9 +25,9 @@ __all__ = [
     "NOTHING_BUT_NOISE",
     "START",
     "Objective",
-    "Objectives",
     "Start",
     "maximise",
+    "shared_objective",
 ]
 
 _MOST_COMPILED = 32  # objectives that are kept
@@ -117,33 +117,24 @@ class _Compiled(threading.local):
 _compiled = _Compiled()
 
 
-class Objectives:
+def shared_objective(model: ExactGP, *name: Hashable, alike: bool = False) -> Objective:
     """
-    Objectives of which those of a name have one compilation, which takes a second: those of other fits, too,
-    such as to the folds of a cross-validation.
+    A model's objective, with one compilation, which takes a second, for all of a name: in a fit, and in
+    others, such as to the folds of a cross-validation.
+
+    :param name: the same for models of one kernel and priors alone.
+    :param alike: whether all lengthscales have one value.
     """
-
-    def __init__(self) -> None:
-        self._without_name: OrderedDict[Hashable, Objective] = OrderedDict()
-
-    def of(self, model: ExactGP, *name: Hashable, alike: bool = False) -> Objective:
-        """
-        A model's objective.
-
-        :param name: the same for models of one kernel and priors alone. Without one it is alike those that
-            were made here without one.
-        :param alike: whether all lengthscales have one value.
-        """
-        columns = model.inputs.shape[1], model.num_latent_gps
-        key = (*name, *columns, model.inputs.dtype, _compiled_rows(model), gpflow.config.config())
-        first = _compiled.first if name else self._without_name
-        if key not in first:
-            # Evaluations leave their values in the model that was compiled: nobody's.
-            first[key] = Objective(copy.deepcopy(model))
-        first.move_to_end(key)
-        if len(first) > _MOST_COMPILED:
-            first.popitem(last=False)
-        return Objective(model, first[key], alike)
+    columns = model.inputs.shape[1], model.num_latent_gps
+    key = (*name, *columns, model.inputs.dtype, _compiled_rows(model), gpflow.config.config())
+    first = _compiled.first
+    if key not in first:
+        # Evaluations leave their values in the model that was compiled: nobody's.
+        first[key] = Objective(copy.deepcopy(model))
+    first.move_to_end(key)
+    if len(first) > _MOST_COMPILED:
+        first.popitem(last=False)
+    return Objective(model, first[key], alike)
 
 
 def _compiled_rows(model: ExactGP) -> int | None:

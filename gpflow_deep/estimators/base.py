@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from gpflow_deep.numerics.factorisations import FactorisationError
 from gpflow_deep.presets.registry import CONSTANT, LINEAR
 
-from .ascent import Objectives
 from .averaged import AVERAGED, average
 from .checkpoints import checkpoint_folder
 from .data import checked_data
@@ -147,14 +146,14 @@ class DeepGPEstimator(BaseEstimator):
             self._find_limits(rows, classes)
             rows = self._within_limits(rows)
             train, held_out = self._split(rows, classes)
-            budget, objectives = Budget(self.time_limit), Objectives()
+            budget = Budget(self.time_limit)
             if not again:
                 self.warping_ = None
                 if held_out is not None:
-                    self.warping_ = self._choose_warping(train, budget, objectives)
+                    self.warping_ = self._choose_warping(train, budget)
                 warped = train._replace(Y=self._warped(train.Y))
                 of_inputs = self._choose_input_warping(
-                    warped, num_outputs if classes else None, budget, objectives
+                    warped, num_outputs if classes else None, budget
                 )
                 self.scaling_ = Scaling.fit(*warped, of_inputs)
                 if classes:
@@ -166,7 +165,6 @@ class DeepGPEstimator(BaseEstimator):
                     num_outputs,
                     self._rounding_variance(train),
                     budget,
-                    objectives,
                     folder,
                 )
 
@@ -210,20 +208,18 @@ class DeepGPEstimator(BaseEstimator):
                     f" {now}."
                 )
 
-    def _choose_warping(
-        self, train: Rows, budget: Budget, objectives: Objectives
-    ) -> Warping | None:
+    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
         """A scale for the targets on which they are more nearly Gaussian."""
         return None
 
     def _choose_input_warping(
-        self, train: Rows, num_classes: int | None, budget: Budget, objectives: Objectives
+        self, train: Rows, num_classes: int | None, budget: Budget
     ) -> InputWarping | None:
         """Scales for the inputs on which they are less skewed; targets as they are learned."""
         if not (self.warp and self.model == "auto"):
             return None
         choose = partial(choose_input_warping, num_classes=num_classes)
-        warping = self._chosen(choose, train, budget, objectives)
+        warping = self._chosen(choose, train, budget)
         if warping is not None:
             names = getattr(self, "feature_names_in_", None)
             told = (called(d, names) for d in warping.columns)
@@ -235,12 +231,11 @@ class DeepGPEstimator(BaseEstimator):
         choose: Callable[..., _Chosen | None],
         train: Rows,
         budget: Budget,
-        objectives: Objectives,
     ) -> _Chosen | None:
         """A choice by an exact GP of some rows, in the time of the fit."""
         started = perf_counter()
         try:
-            return choose(train, self.random_seed_, self.time_limit, objectives=objectives)
+            return choose(train, self.random_seed_, self.time_limit)
         except FactorisationError:  # as of a member that fails, the others can do without
             return None
         finally:
@@ -263,7 +258,6 @@ class DeepGPEstimator(BaseEstimator):
         num_outputs: int,
         rounding: float,
         budget: Budget,
-        objectives: Objectives,
         folder: Path | None,
     ) -> None:
         likelihood, classes = self._likelihood(), self._is_classifier()
@@ -277,9 +271,7 @@ class DeepGPEstimator(BaseEstimator):
                 shallow = [name for name in shallow if name != LINEAR]
         before: list[FittedModel] = getattr(self, "members_", []) if self.warm_start else []
         earlier = {member.name: member for member in before}
-        fit = Members(
-            self, num_outputs, rounding, budget, objectives, folder, train, held_out, earlier
-        )
+        fit = Members(self, num_outputs, rounding, budget, folder, train, held_out, earlier)
         # Numbers that are d apart are rounded with a variance of d^2 / 12.
         spacing = np.sqrt(12.0 * rounding) if num_outputs == 1 and not classes else 0.0
         limit = np.inf if self.time_limit is None else self.time_limit

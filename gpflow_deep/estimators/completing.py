@@ -12,7 +12,7 @@ from gpflow_deep.presets.registry import CONSTANT, LINEAR
 from .calibration import Errors, calibrate, left_out
 from .constant import fit_constant
 from .error_forest import ErrorForest
-from .evidence import condition
+from .evidence import condition, named_objectives
 from .few_rows import each_left_out
 from .fitted import FittedModel
 from .labels import grow_label_forest
@@ -96,5 +96,7 @@ def complete(
     """
     whole = condition(name, model, rows, settings, seed)
     if isinstance(errors, ErrorForest):
-        errors = calibrate(whole, each_left_out(whole, seed, seconds), seed=seed)
+        errors = calibrate(
+            whole, each_left_out(whole, seed, seconds, named_objectives(name, settings)), seed=seed
+        )
     return whole, errors

@@ -14,7 +14,15 @@ import numpy as np
 from gpflow_deep.presets import Settings, get
 from gpflow_deep.presets.exact import ExactGP, let_inputs_go
 
-from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives, Start, maximise
+from .ascent import (
+    LAST_RESORT,
+    NOTHING_BUT_NOISE,
+    START,
+    Objective,
+    Start,
+    maximise,
+    shared_objective,
+)
 from .calibration import Errors, calibrate, calibrated_log_density, left_out, predicted
 from .few_rows import are_few, each_left_out
 from .rows import Predicted, Rows
@@ -125,7 +133,6 @@ def fit_exact(
     most_seconds: float | None = None,
     forest: bool = True,
     inputs_may_go: bool = True,
-    objectives: Objectives | None = None,
 ) -> tuple[ExactGP, Settings, Errors | None]:
     """
     Hyperparameters by L-BFGS on the evidence, with priors if there are any: from several starts, for each
@@ -148,7 +155,6 @@ def fit_exact(
     :param forest: whether errors may be described by the inputs.
     :param inputs_may_go: whether lengthscales may be without end: not of labels, nor where others start from
         them, whose training could not bring an input back.
-    :param objectives: of fits to other rows of the same data, for this one not to compile them again.
     :return: the model, the settings with the kernel and the precision taken, and the errors; of classes
         none.
     """
@@ -160,9 +166,7 @@ def fit_exact(
     trial, some = rows.take(order[:_TRIAL_ROWS]), rows.take(order[:most])
     kernels = _KERNELS if settings.kernel == "own" else (settings.kernel,)
     choices = [replace(settings, kernel=kernel) for kernel in kernels]
-    objectives = objectives or Objectives()
-
-    named = partial(named_objectives, objectives, name)
+    named = partial(named_objectives, name)
     rivals: list[_Rival] = []
     start = START
     for chosen in choices:
@@ -214,9 +218,7 @@ def fit_exact(
     return best, settings, errors
 
 
-def first_ascent(
-    rows: Rows, settings: Settings, seed: int, objectives: Objectives
-) -> tuple[ExactGP, np.ndarray]:
+def first_ascent(rows: Rows, settings: Settings, seed: int) -> tuple[ExactGP, np.ndarray]:
     """
     The GP that some iterations from the usual start lead to, in about a second, and what they reach: the
     evidence, and the log density of rows predicted from the others, a row, [2]. To compare rows that differ
@@ -225,27 +227,25 @@ def first_ascent(
     :param rows: standardised.
     :param settings: of the exact GP, with the kernel.
     :param seed: of the model.
-    :param objectives: of other fits to the same data.
     """
-    named = named_objectives(objectives, "gp", settings)
+    named = named_objectives("gp", settings)
     rival = _Rival.of(_model("gp", rows, settings, seed), settings, named)
     rival.climb_from(START, np.inf, 1.0)
     return rival.model, np.array([-rival.reached, rival.leave_one_out()])
 
 
 def named_objectives(
-    objectives: Objectives, name: str, settings: Settings, alike: bool = False
+    name: str, settings: Settings, alike: bool = False
 ) -> Callable[[ExactGP], Objective]:
     """
     Makes objectives that have one compilation where a family and its settings are the same.
 
-    :param objectives: all there are.
     :param name: of the preset.
     :param settings: with the kernel.
     :param alike: whether all lengthscales have one value.
     """
     structure = settings.kernel, settings.positive_bijector, settings.noise_floor
-    return lambda model: objectives.of(
+    return lambda model: shared_objective(
         model, name, structure, type(model.kernel.lengthscales.prior).__name__, alike=alike
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpflow_deep.presets.exact import ExactGP
 
-from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, Objectives, maximise
+from .ascent import LAST_RESORT, NOTHING_BUT_NOISE, START, Objective, maximise
 from .calibration import left_out
 from .rows import Predicted
 
@@ -33,7 +33,7 @@ def each_left_out(
     model: ExactGP,
     seed: int,
     seconds: float | None,
-    named: Callable[[ExactGP], Objective] | None = None,
+    named: Callable[[ExactGP], Objective] = Objective,
     an_input: int = _ROWS_AN_INPUT,
 ) -> Predicted:
     """
@@ -57,7 +57,7 @@ def left_out_by_parts(
     number: int,
     seed: int,
     seconds: float | None = None,
-    named: Callable[[ExactGP], Objective] | None = None,
+    named: Callable[[ExactGP], Objective] = Objective,
 ) -> Predicted:
     """
     Each observation predicted from all others, by hyperparameters that the other parts of the rows tell, its
@@ -70,7 +70,7 @@ def left_out_by_parts(
     :param number: of parts.
     :param seed: of the parts.
     :param seconds: of which all parts together take a fifth.
-    :param named: makes the objective of a model like this one; by default of each part like the first's.
+    :param named: makes the objective of a model like this one.
     """
     X, Y, weights = (v.numpy() for v in (model.inputs, model.targets, model.weights))
     no_time = seconds is not None and seconds < SECONDS_OF_PARTS
@@ -80,7 +80,7 @@ def left_out_by_parts(
     twin = ExactGP((X, Y), kernel, likelihood, weights)
     part = np.random.default_rng(seed).permutation(len(X)) % number
     limit = np.inf if seconds is None else _PARTS_TIME * seconds / number
-    found, named = [], named or Objectives().of
+    found = []
     for own in range(number):
         told = part != own
         learner = ExactGP((X[told], Y[told]), kernel, likelihood, weights[told])

@@ -22,7 +22,6 @@ from gpflow_deep.presets.registry import CONSTANT, EXACT, LINEAR, SITES
 from gpflow_deep.presets.settings import CLASSES
 from gpflow_deep.training.checkpoints import NoRoomError
 
-from .ascent import Objectives
 from .calibration import Errors, left_out
 from .constant import fit_constant
 from .evidence import fit_exact, most_rows, named_objectives
@@ -59,7 +58,6 @@ def fit_family(
     start: FittedModel | None = None,
     of_labels: ExactGP | None = None,
     forest: bool = True,
-    objectives: Objectives | None = None,
     checkpoint_dir: Path | None = None,
     progress: bool = False,
 ) -> FittedModel:
@@ -82,7 +80,6 @@ def fit_family(
     :param of_labels: that a model of classes starts from without such a fit; some rows tell one by default.
     :param forest: whether errors and labels of an exact GP, and errors of a constant, may be described by the
         inputs.
-    :param objectives: of exact GPs that were fitted before to other rows of the data.
     :param checkpoint_dir: where an interrupted training is taken up.
     :param progress: whether to show a progress bar.
     :raises TrainingError: where the numerics fail.
@@ -93,7 +90,6 @@ def fit_family(
     if settings.likelihood == "softmax":  # some of whose classes may have no row here
         settings = replace(settings, num_classes=num_outputs)
     tf.random.set_seed(seed)
-    objectives = objectives or Objectives()
     errors: Errors | None = None
     labels: Labels | None = None
     own_rows: np.ndarray | None = None
@@ -114,11 +110,10 @@ def fit_family(
             most_seconds,
             forest,
             inputs_may_go=not is_of_labels,
-            objectives=objectives,
         )
         if is_of_labels:
             known = left_out(model)
-            named = named_objectives(objectives, name, settings)
+            named = named_objectives(name, settings)
             limit = seconds
             if limit is not None and len(known.X) <= _QUICK_ROWS:
                 limit = max(limit, SECONDS_OF_PARTS)

@@ -12,7 +12,6 @@ from scipy.stats import kurtosis, skew
 
 from gpflow_deep.presets import recommended
 
-from .ascent import Objectives
 from .calibration import left_out
 from .evidence import first_ascent, named_objectives
 from .few_rows import SECONDS_OF_PARTS, left_out_by_parts
@@ -100,7 +99,6 @@ def choose_input_warping(
     seconds: float | None = None,
     *,
     num_classes: int | None = None,
-    objectives: Objectives | None = None,
 ) -> InputWarping | None:
     """
     That of skewed inputs, if an exact GP of some rows is clearly better with it. Of few rows there is none.
@@ -109,7 +107,6 @@ def choose_input_warping(
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
     :param num_classes: of targets that are classes.
-    :param objectives: of other exact GPs of this data.
     """
     if len(rows.X) < _FEWEST_ROWS:
         return None
@@ -117,17 +114,17 @@ def choose_input_warping(
     warping = towards_normal(scaling.inputs(rows.X), rows.weights)
     if warping is None:
         return None
-    some, objectives = some_rows(rows, seed, seconds, _SHORT), objectives or Objectives()
+    some = some_rows(rows, seed, seconds, _SHORT)
     plain = scaling.inputs(some.X)
     plainly, warped = (some._replace(X=X) for X in (plain, warping.forward(plain)))
     if num_classes is None:
-        better = _is_better(plainly, warped, seed, objectives)
+        better = _is_better(plainly, warped, seed)
     else:
-        better = _tells_classes(plainly, warped, num_classes, seed, seconds, objectives)
+        better = _tells_classes(plainly, warped, num_classes, seed, seconds)
     return warping if better else None
 
 
-def _is_better(plainly: Rows, warped: Rows, seed: int, objectives: Objectives) -> bool:
+def _is_better(plainly: Rows, warped: Rows, seed: int) -> bool:
     """
     Whether the GP has more evidence, and predicts rows better from the others: evidence alone takes what
     names rows that come again. Rounded targets that are named, with less noise than rounding makes, tell
@@ -138,7 +135,7 @@ def _is_better(plainly: Rows, warped: Rows, seed: int, objectives: Objectives) -
         scaling = Scaling.fit(*rows)
         rows = rows._replace(X=scaling.inputs(rows.X), Y=scaling.targets(rows.Y))
         settings = replace(recommended("gp", *rows.X.shape), kernel=_KERNEL)
-        model, found = first_ascent(rows, settings, seed, objectives)
+        model, found = first_ascent(rows, settings, seed)
         if float(model.likelihood.variance.numpy()) < rows.rounding_variance():
             return False
         reached.append(found)
@@ -152,7 +149,6 @@ def _tells_classes(
     num_classes: int,
     seed: int,
     seconds: float | None,
-    objectives: Objectives,
 ) -> bool:
     """
     Whether probabilities by a GP of the labels are better for rows left out by more than a standard error,
@@ -164,9 +160,9 @@ def _tells_classes(
     likelihood = "bernoulli" if num_classes == 2 else "softmax"
     settings = recommended("gp", *plainly.X.shape, likelihood=likelihood)
     settings = replace(settings, num_classes=num_classes, kernel=_KERNEL)
-    named = named_objectives(objectives, "gp", settings)
+    named = named_objectives("gp", settings)
     pair = [rows._replace(X=Scaling.fit(*rows).inputs(rows.X)) for rows in (plainly, warped)]
-    models = [first_ascent(rows, settings, seed, objectives)[0] for rows in pair]
+    models = [first_ascent(rows, settings, seed)[0] for rows in pair]
     own = [left_out(model) for model in models]
 
     def is_better(known: Iterable[Predicted]) -> bool:

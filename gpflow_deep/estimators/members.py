@@ -16,7 +16,6 @@ from gpflow_deep.presets import Settings, recommended
 from gpflow_deep.presets.exact import ExactGP
 from gpflow_deep.presets.registry import EXACT, LINEAR
 
-from .ascent import Objectives
 from .completing import given_all
 from .fitted import FittedModel
 from .fitting import fit_family
@@ -41,7 +40,6 @@ class Members:
     :param num_outputs: columns of the targets, or number of classes.
     :param rounding: variance that rounding makes of scaled targets.
     :param budget: what all fits together have left.
-    :param objectives: of exact GPs that were fitted to other rows of the data.
     :param folder: of checkpoints, if any.
     :param train: rows that a fit which is not to parts of them is of.
     :param held_out: rows that exact and linear members take in once they are scored.
@@ -54,14 +52,13 @@ class Members:
         num_outputs: int,
         rounding: float,
         budget: Budget,
-        objectives: Objectives,
         folder: Path | None,
         train: Rows,
         held_out: Rows | None,
         earlier: Mapping[str, FittedModel],
     ) -> None:
         self._estimator, self._num_outputs, self._rounding = estimator, num_outputs, rounding
-        self._budget, self._objectives, self._folder = budget, objectives, folder
+        self._budget, self._folder = budget, folder
         self._earlier = earlier
         self._likelihood = estimator._likelihood()
         self._of_labels: ExactGP | None = None
@@ -113,7 +110,6 @@ class Members:
             start=start,
             of_labels=self._of_labels,
             forest=self._forest,
-            objectives=self._objectives,
             checkpoint_dir=run,
             progress=estimator.verbose > 1,
         )

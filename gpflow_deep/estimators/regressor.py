@@ -15,7 +15,6 @@ from gpflow_deep import metrics
 from gpflow_deep.metrics.arrays import finite_array, probability_array
 from gpflow_deep.validation import check_positive_integer
 
-from .ascent import Objectives
 from .base import DeepGPEstimator
 from .data import check_unmasked, checked_data, checked_weights
 from .fitted import FittedModel
@@ -267,16 +266,14 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
         mixture = self.scaling_.mixture(*self._mixture("predict_y_mixture", inputs))
         return mixture if self.warping_ is None else self.warping_.mixture(*mixture)
 
-    def _choose_warping(
-        self, train: Rows, budget: Budget, objectives: Objectives
-    ) -> Warping | None:
+    def _choose_warping(self, train: Rows, budget: Budget) -> Warping | None:
         one_column = train.Y.shape[1] == 1  # components of several have no covariances
         if (
             not (self.warp and one_column and self.model == "auto")
             or self._likelihood() != "gaussian"
         ):
             return None
-        warping = self._chosen(choose_warping, train, budget, objectives)
+        warping = self._chosen(choose_warping, train, budget)
         if warping is not None:
             self._tell(f"target: more nearly Gaussian as {warping.formula()}, and learned so.")
         return warping

@@ -14,7 +14,6 @@ from gpflow_deep import metrics
 from gpflow_deep.presets import recommended
 from gpflow_deep.presets.exact import ExactGP
 
-from .ascent import Objectives
 from .calibration import left_out
 from .evidence import condition, fit_exact
 from .rows import Mixture, Rows
@@ -118,8 +117,6 @@ def choose_warping(
     rows: Rows,
     seed: int,
     seconds: float | None = None,
-    *,
-    objectives: Objectives | None = None,
 ) -> Warping | None:
     """
     The warping under which an exact GP of some rows has the most evidence, the slope's logarithms added, if
@@ -130,9 +127,8 @@ def choose_warping(
     :param rows: with one column of targets, in the units of the data.
     :param seed: of the draw of rows.
     :param seconds: that the fit may take, of which this is to take a small part.
-    :param objectives: of other exact GPs of this data.
     """
-    some, objectives = some_rows(rows, seed, seconds), objectives or Objectives()
+    some = some_rows(rows, seed, seconds)
     centre, scale = standardisation(some.X, some.weights)
     some = some._replace(X=(some.X - centre) / scale)
     limits = 2.0 * rows.Y.min() - rows.Y.max(), 2.0 * rows.Y.max() - rows.Y.min()
@@ -140,7 +136,7 @@ def choose_warping(
     candidates += warpings(some.Y, rows.rounding_variance(), *map(float, limits))
     if len(candidates) == 1:
         return None
-    model = unwarped = _fit(some, None, seed, objectives)
+    model = unwarped = _fit(some, None, seed)
     scores = _evidence(model, some, candidates)
     plain = scores[0]
     best = int(np.argmax(scores))
@@ -148,7 +144,7 @@ def choose_warping(
     for _ in range(_REFITS):
         if candidates[best] is None or gain < _LEAST_GAIN / 2:
             return None
-        model = _fit(some, candidates[best], seed, objectives)
+        model = _fit(some, candidates[best], seed)
         scores = _evidence(model, some, candidates)
         before, best = best, int(np.argmax(scores))
         gain = scores[best] - plain
@@ -201,14 +197,12 @@ def some_rows(rows: Rows, seed: int, seconds: float | None = None, short: float 
     return rows.take(np.random.default_rng(seed).permutation(len(rows.X))[:most])
 
 
-def _fit(
-    rows: Rows, warping: Warping | None, seed: int, objectives: Objectives | None = None
-) -> ExactGP:
+def _fit(rows: Rows, warping: Warping | None, seed: int) -> ExactGP:
     """An exact GP of standardised warped targets. By iterations: a fit taken up again must find the same."""
     W, _ = _standardised(rows, warping)
     settings = replace(recommended("gp", *rows.X.shape), kernel="matern52")
     rows = rows._replace(Y=W)
-    model, settings, _ = fit_exact("gp", rows, settings, seed, forest=False, objectives=objectives)
+    model, settings, _ = fit_exact("gp", rows, settings, seed, forest=False)
     return condition("gp", model, rows, settings, seed)  # which has the rows in their order
 
 

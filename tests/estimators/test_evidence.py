@@ -164,12 +164,12 @@ def test_objectives_of_one_name_are_compiled_once_and_leave_models_alone(
     """But for each number of many rows, whose matrices are worked on by halves."""
     traced, real = [], ascent._loss_and_gradient
     monkeypatch.setattr(ascent, "_loss_and_gradient", lambda *a: traced.append(1) or real(*a))
-    rng, objectives = np.random.default_rng(0), ascent.Objectives()
+    rng = np.random.default_rng(0)
     for num_rows in sizes:
         X = rng.normal(size=(num_rows, 2))
         model = get("gp").build(X, np.sin(X[:, :1]), recommended("gp", num_rows, 2), 0)
         model.weights.assign(rng.uniform(0.5, 2.0, size=num_rows))
-        shared, own = objectives.of(model, "gp"), ascent.Objective(model)
+        shared, own = ascent.shared_objective(model, "gp"), ascent.Objective(model)
         start = shared.values
         values = start + rng.normal(size=start.size)
         traces = len(traced)
@@ -185,7 +185,7 @@ def test_objectives_of_one_name_are_compiled_once_and_leave_models_alone(
 def test_fits_share_compilations_where_nothing_but_numbers_differs(
     monkeypatch, evidence_is_compiled_anew
 ):
-    """Not between threads, whose evaluations would meet in the same variables, nor without a name."""
+    """Not between threads, whose evaluations would meet in the same variables."""
     traced, real = [], ascent._loss_and_gradient
     monkeypatch.setattr(ascent, "_loss_and_gradient", lambda *a: traced.append(1) or real(*a))
     rng = np.random.default_rng(0)
@@ -193,14 +193,14 @@ def test_fits_share_compilations_where_nothing_but_numbers_differs(
     def evaluate(num_columns=2, name=("gp",), num_rows=30):
         X = rng.normal(size=(num_rows, num_columns))
         model = get("gp").build(X, np.sin(X[:, :1]), recommended("gp", num_rows, num_columns), 0)
-        objective = ascent.Objectives().of(model, *name)
+        objective = ascent.shared_objective(model, *name)
         before = len(traced)
         loss, _ = objective(objective.values)
         assert loss == pytest.approx(model.training_loss().numpy(), rel=1e-12)
         return len(traced) - before
 
     assert [evaluate(), evaluate(num_rows=40), evaluate(3), evaluate(3)] == [1, 0, 1, 0]
-    assert [evaluate(name=()), evaluate(name=())] == [1, 1]
+    assert [evaluate(name="ab"), evaluate(name="ab"), evaluate(name="ba")] == [1, 0, 1]
     with gpflow.config.as_context():
         gpflow.config.set_default_jitter(1e-4)
         assert evaluate() == 1
