@@ -19,6 +19,8 @@ import pandas as pd
 from .pipes import PARQUET_MARK
 
 __all__ = [
+    "OTHER_KINDS",
+    "PARQUET",
     "SAMPLE",
     "UTF_16",
     "check_no_workbook",
@@ -42,6 +44,9 @@ _COMPRESSED = {
 }
 #: What archives have that are workbooks.
 _WORKBOOKS = {"[Content_Types].xml": "an Excel", "META-INF/manifest.xml": "an OpenDocument"}
+PARQUET = (".parquet", ".pq")
+#: Endings of what is not read as text as it is.
+OTHER_KINDS = (*PARQUET, *_COMPRESSED, _ZIP, ".xlsx", ".xls", ".ods")
 _OLD_WORKBOOK_MARK = b"\xd0\xcf\x11\xe0"
 #: What macOS adds to an archive.
 _OF_MACOS = re.compile(r"__MACOSX/|(?:.*/)?\.DS_Store$")

@@ -46,8 +46,10 @@ class _CSVFile(click.Path):
     """One to write, or `-`: other kinds of files are told by their names when they are read."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        from gpflow_deep.command_line.files import OTHER_KINDS
+
         name = str(super().convert(value, param, ctx))
-        if (ending := Path(name).suffix.lower()) in _OTHER_KINDS:
+        if (ending := Path(name).suffix.lower()) in OTHER_KINDS:
             self.fail(
                 f"expected the name of a CSV file, which is written, got one in {ending}.",
                 param,
@@ -55,8 +57,6 @@ class _CSVFile(click.Path):
             )
         return name
 
-
-_OTHER_KINDS = (".parquet", ".pq", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zip", ".zst")
 
 CSV_FILE = _CSVFile(dir_okay=False)
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from .cells import composed
 from .files import (
+    PARQUET,
     SAMPLE,
     UTF_16,
     check_no_workbook,
@@ -31,7 +32,6 @@ from .files import (
 __all__ = ["Format", "read_table", "require", "stream_table"]
 
 _SEPARATORS = ";\t|,"  # where as much speaks for two, the comma is that of text or of decimals
-_PARQUET = (".parquet", ".pq")
 _ROWS = 5000
 _FIRST_ROWS = 20  # that the separator is found from
 #: pandas ends lines here, where Python's `str.splitlines` does also at form feeds and others.
@@ -115,7 +115,7 @@ def stream_table(
     The same in parts of some rows, so that memory does not grow with the file. Blank rows are left out; the
     index counts them.
     """
-    if path.suffix.lower() in _PARQUET:
+    if path.suffix.lower() in PARQUET:
         try:
             table = pd.read_parquet(path)
             table = table.reset_index(drop=table.index.names == [None])

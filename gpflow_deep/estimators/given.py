@@ -22,7 +22,7 @@ from gpflow_deep.validation import (
     check_positive_number,
 )
 
-__all__ = ["OWN_SETTINGS", "check_parameters", "given_settings", "given_steps"]
+__all__ = ["check_parameters", "given_settings", "given_steps"]
 
 
 def given_settings(estimator: Any) -> dict[str, Any]:

@@ -33,7 +33,6 @@ __all__ = [
     "block_structured",
     "data",
     "differ",
-    "first_inducing_inputs",
     "fix_draws",
     "gradients",
     "is_joint",
@@ -236,16 +235,6 @@ def predictions(model: DeepGPModel) -> dict[str, Callable[[Any, Any], Any]]:
 def is_joint(model: DeepGPModel) -> bool:
     """Whether the posterior is one over functions, not point by point."""
     return not isinstance(model, gd.models.AmortizedDeepGP)
-
-
-def first_inducing_inputs(model: DeepGPModel) -> gpflow.Parameter:
-    """The inducing inputs of the first layer, or what makes them."""
-    if isinstance(model, gd.models.GlobalInducingBNN):
-        return model.inducing_inputs
-    layer = model.layers[0]
-    if isinstance(layer, gd.layers.AmortizedGPLayer):
-        return layer.networks[0].b
-    return layer.inducing_variable.Z
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-10) -> None:

@@ -29,7 +29,6 @@ from tests.models.contract import (
     Y,
     assert_close,
     differ,
-    first_inducing_inputs,
     fix_draws,
     gradients,
     is_joint,
@@ -38,6 +37,9 @@ from tests.models.contract import (
     randomise,
     values,
 )
+
+#: Sites in the place of draws are all that these differ by from a deep GP.
+WITHOUT_SIGMA_POINTS = [name for name in COMPILED_FAMILIES if name != "sigma-points"]
 
 # ---------------------------------------------------------------- training
 
@@ -240,7 +242,7 @@ def test_scipy_is_warned_of_new_draws() -> None:
         )
 
 
-@pytest.mark.parametrize("family", [name for name in COMPILED_FAMILIES if name != "sigma-points"])
+@pytest.mark.parametrize("family", WITHOUT_SIGMA_POINTS)
 def test_scipy_on_the_draws_of_a_seed(model: DeepGPModel) -> None:
     """Compiled by it, the loss is what it is here."""
     loss = model.training_loss_closure((X, Y), compile=False, seed=3)
@@ -344,8 +346,9 @@ def test_minibatches_are_unbiased(model: DeepGPModel) -> None:
 
 def test_what_is_not_trainable_does_not_change(model: DeepGPModel) -> None:
     """Parts of layers alike in every family, where it has layers with such parts."""
-    parts: list[Any] = [first_inducing_inputs(model)]
-    if not isinstance(model, gd.models.GlobalInducingBNN):
+    if isinstance(model, gd.models.GlobalInducingBNN):
+        parts = [model.inducing_inputs]
+    else:
         parts = [getattr(model.layers[0], name) for name in ("inducing_variable", "kernel")]
     for part in parts:
         count, number = len(model.trainable_variables), len(part.trainable_variables)
@@ -444,7 +447,7 @@ def test_forward_derivatives_of_a_compiled_prediction() -> None:
     assert np.abs(derivative()).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", [name for name in COMPILED_FAMILIES if name != "sigma-points"])
+@pytest.mark.parametrize("family", WITHOUT_SIGMA_POINTS)
 def test_xla(model: DeepGPModel) -> None:
     fix_draws(model)
 
@@ -564,7 +567,7 @@ def test_another_default_float_than_that_of_the_model_is_told(family: str) -> No
             call()
 
 
-@pytest.mark.parametrize("family", [name for name in COMPILED_FAMILIES if name != "sigma-points"])
+@pytest.mark.parametrize("family", WITHOUT_SIGMA_POINTS)
 def test_training_in_single_precision(family: str) -> None:
     gpflow.config.set_default_float(np.float32)
     model = make_model(family, random=False)

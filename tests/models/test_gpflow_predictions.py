@@ -55,6 +55,12 @@ def test_functions_are_drawn_a_part_at_a_time(family: str, monkeypatch: pytest.M
         draws = way()
         assert draws.shape == (5, len(XNEW), 2)
         assert len(np.unique(draws[:, 0, 0])) == 5
+    monkeypatch.undo()
+    seeds = []
+    for _ in range(2):  # all at once
+        tf.random.set_seed(0)
+        seeds.append(draw())
+    assert_close(*seeds, rtol=0, atol=0)
 
 
 def test_functions_at_more_points_than_fit_into_memory_are_refused() -> None:
